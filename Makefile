@@ -2,30 +2,33 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# One for each of two cores: more disturb the tests that measure real time.
+# Processes of tests that compute, one for each core; one more runs the tests that wait for real time.
 JOBS ?= 2
 FUZZ_SECONDS ?= 60
 BIN := $(VENV)/bin
 # Modules that benchmarks import.
 BENCH_PARTS := bench/markets.py bench/lake_engines.py bench/lake_market.py bench/scratch.py
 
-# tests/conftest.py says which tests run in one process.
-PYTEST := $(BIN)/pytest -n $(JOBS)
+# tests/conftest.py says which tests run in which process.
+PYTEST := $(BIN)/pytest -n $(shell expr $(JOBS) + 1)
 # A marker that nothing carries yet is no failure (pytest says 5); anything else is.
 NONE_IS_FINE := || { status=$$?; [ $$status -eq 5 ] && echo "No test carries this marker."; }
+
+# Without bytecode every process compiles every module that it imports; tests and markets start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # Every target installs into the same environment.
-.PHONY: help setup demo test test-long check soak bench fuzz docs lock clean
+.PHONY: help setup demo test test-long check soak bench fuzz fuzz-many docs lock clean
 
 help: ## List the targets
 	@echo 'Isocast: make TARGET, from a fresh clone, with Python 3.11 or newer, make, git and a network.'
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo '  ARGS="..."       passed on by demo, test, test-long, soak and bench'
-	@echo '  JOBS=$(JOBS)           test processes'
+	@echo '  ARGS="..."       passed on by demo, test, test-long, soak, bench and fuzz-many'
+	@echo '  JOBS=$(JOBS)           cores for tests'
 	@echo '  PYTHON=$(PYTHON)   the interpreter that makes $(VENV)'
 	@echo '  FUZZ_SECONDS=$(FUZZ_SECONDS)  how long each fuzz target runs'
 
@@ -61,6 +64,9 @@ fuzz: $(VENV)/.installed-fuzz ## Fuzz every decoder, FUZZ_SECONDS each
 	    echo "== $$target"; $(BIN)/python $$target -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
+fuzz-many: $(VENV)/.installed-dev ## Send 10 million hostile inputs into every decoder and service (a night)
+	@$(BIN)/python -m tests.fuzz.many $(ARGS)
+
 docs: $(VENV)/.installed-docs ## Build the documentation into site/
 	$(BIN)/zensical build --strict
 	@echo 'Built: site/index.html'
@@ -68,7 +74,7 @@ docs: $(VENV)/.installed-docs ## Build the documentation into site/
 lock: $(VENV)/.made ## Renew requirements/*.txt after a change of dependencies (UPGRADE=1: newest versions)
 	$(COMPILE) -o requirements/uv.txt requirements/uv.in
 	$(COMPILE) -o requirements/dev.txt --extra build --extra dev pyproject.toml
-	$(COMPILE) -o requirements/run.txt --extra build --extra spark -c requirements/dev.txt pyproject.toml
+	$(COMPILE) -o requirements/run.txt --extra build --extra spark --extra zstd -c requirements/dev.txt pyproject.toml
 	$(COMPILE) -o requirements/docs.txt --extra build --extra docs -c requirements/dev.txt pyproject.toml
 	$(COMPILE) -o requirements/fuzz.txt --extra build --extra fuzz -c requirements/dev.txt pyproject.toml
 

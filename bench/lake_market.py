@@ -16,7 +16,7 @@ from isocast.runtime.disk.journal import Journal
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.wire.events import EVENT_DTYPE, EVENTS_PER_PAYLOAD, EventArray
 from isocast.wire.journal_blocks import ReleasedBlock
-from isocast.wire.packets import payload_digest
+from isocast.wire.packets import payload_digest, short_digest_of
 
 __all__ = ["Figures", "Memory", "events_of", "make_market", "measured", "say", "tree", "write_journal"]
 
@@ -196,7 +196,7 @@ def write_journal(journal: Journal, events: EventArray, released_at: int | None 
                 due=instant + 1,
                 released_at=instant + 1,
                 clock_bound_ns=100_000,
-                shuffle_key=payload_digest(b"key"),
+                shuffle_key=short_digest_of(b"key"),
                 messages=messages,
             )
         )

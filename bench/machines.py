@@ -21,7 +21,7 @@ from isocast.ring.storage import SiteState
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id, source_id
 from isocast.terms.instants import SECOND, from_seconds
 from isocast.terms.timing import Gate, Timing
-from isocast.wire.packets import NO_DIGEST, Data, NewRing, Token, digest_of
+from isocast.wire.packets import NO_DIGEST, NO_NONCE, Data, NewRing, Token, digest_of
 
 ROUNDS = 7
 SITES = (1, 2, 3)
@@ -50,7 +50,7 @@ def site(number: int) -> PrimaryReceiver:
     settings = RingSettings(timing, window=65_536)
     state = SiteState(Checkpoint(universe=SITES))
     state.ring = NewRing(
-        0, EPOCH, EPOCH.server, EPOCH, SITES, 1, 1, SECOND, NO_EPOCH, 0, NO_DIGEST, SITES, (NO_DIGEST,) * 3, SITES, ()
+        0, EPOCH, EPOCH.server, EPOCH, SITES, 1, 1, SECOND, NO_EPOCH, 0, NO_DIGEST, SITES, (NO_NONCE,) * 3, SITES, ()
     )
     state.promised = EPOCH
     return PrimaryReceiver(number, settings, bytes(16), state)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 from scratch import room_at
 
+from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.hosts.process import NodeProcess
 from isocast.runtime.hosts.source import SourceHost
 from isocast.runtime.market.file import load_market
@@ -28,9 +30,26 @@ from isocast.runtime.watch.logs import configure_logs
 from isocast.terms.instants import SECOND
 from isocast.wire.events import EVENT_DTYPE
 
-__all__ = ["UNTIL_READY_S", "Usage", "quiet_market", "run", "run_with", "serve_child", "until", "usage"]
+__all__ = [
+    "BYTES_PER_SECOND",
+    "CHUNK",
+    "UNTIL_READY_S",
+    "Usage",
+    "judge",
+    "quiet_market",
+    "ring_market",
+    "run",
+    "run_with",
+    "serve_child",
+    "until",
+    "usage",
+]
 
 UNTIL_READY_S = 20.0
+CHUNK = 64
+"""Messages that a source offers at once."""
+BYTES_PER_SECOND = 120e6
+"""What the log and the journal of one receiver take, about: more than a million events a second."""
 _CHILD = "--child"
 _LOOK_EVERY_S = 0.5
 """Between two looks at what is left of a place."""
@@ -119,6 +138,54 @@ def serve_child() -> bool:
 # ---- the whole
 
 
+def ring_market(  # noqa: PLR0913 - each is a key of the market file
+    receivers: int,
+    sources: int,
+    *,
+    mtu: int,
+    window: int,
+    stripes: int = 1,
+    loss: float = 0.0,
+    lines: int = 0,
+    top: str = "",
+    tables: str = "",
+) -> str:
+    """A ring of receivers for each stripe, one server, and sources; as fast as this machine can.
+
+    The first `lines` receivers remulticast. `top` and `tables` are further keys of the market's file.
+    """
+    impairment = f"[impairment]\nenabled = true\ndelay = 'none'\nloss = {loss}\n" if loss else ""
+    nodes = [
+        f"[nodes.r{n}]\nrole = 'primary-receiver'\nline = {str(n <= lines).lower()}\naddress = '127.60.1.{n}'"
+        for n in range(1, receivers + 1)
+    ]
+    nodes += [f"[nodes.s{n}]\nrole = 'primary-source'\naddress = '127.60.2.{n}'" for n in range(1, sources + 1)]
+    nodes += ["[nodes.x1]\nrole = 'reformation-server'\naddress = '127.60.3.1'"]
+    return f"""name = "bench"
+durability = "process"
+{top}
+[timing]
+profile = "lan"
+detect = "10ms"
+process = "20ms"
+[clock]
+bound = "100us"
+source = "configured"
+[ring]
+stripes = {list(range(stripes))}
+window = {window}
+[network]
+mtu = {mtu}
+groups = "239.255.60.0"
+lines = "239.255.61.0"
+repairs = "239.255.62.0"
+port = 7660
+receive_buffer = "64MiB"
+{impairment}
+{tables}
+""" + "\n".join(nodes)
+
+
 def quiet_market(receivers: int) -> str:
     """A small ring on LAN timings, for what is measured in microseconds."""
     nodes = [
@@ -184,7 +251,7 @@ def run_with(
             for plan in market.nodes:
                 if with_sources or not plan.role.is_source:
                     nodes[plan.name] = _start(node_command(config, plan.name), logs, logs)
-            time.sleep(3.0)
+            _until_ready(place / "logs.txt", nodes)
             before = usage(nodes)
             commands = offering(market, config)
             sources += [_start(command, subprocess.PIPE, logs) for command in commands]
@@ -195,6 +262,47 @@ def run_with(
         finally:
             _stop((*nodes.values(), *sources))
     return market, answers, cpu, memory
+
+
+def _until_ready(logs: Path, nodes: Collection[str]) -> None:
+    """Wait until every node says so, and a moment more for the ring that all of them are on: a start costs CPU too."""
+    deadline = time.monotonic() + UNTIL_READY_S
+    while time.monotonic() < deadline:
+        said = [json.loads(line) for line in logs.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+        if {line["node"] for line in said if line["event"] == "ready"} >= set(nodes):
+            break
+        time.sleep(0.1)
+    time.sleep(1.0)
+
+
+# ---- what it released
+
+
+def judge(market: Market, published: int) -> dict[str, object]:
+    """Order, completeness and the common rate, from the journals alone."""
+    digests, counts, late = set(), set(), []
+    released: dict[int, int] = {}
+    for plan in market.by_role(NodeRole.PRIMARY_RECEIVER):
+        count = order = 0
+        for block in read_blocks(market.directory_of(plan.name) / "journal", check=False):
+            count += block.header.events
+            order = hash((order, block.directory.tobytes()))
+            second = block.header.released_at // SECOND
+            released[second] = released.get(second, 0) + block.header.events
+            late.append(block.header.lateness_ns)
+        digests.add(order)
+        counts.add(count)
+    share = len(market.universe)
+    rates = [released[second] / share for second in sorted(released)[1:-1]]
+    return {
+        "events": published,
+        "complete": counts == {published},
+        "same_order": len(digests) == 1,
+        "events_per_second": round(sum(rates) / max(len(rates), 1)),
+        "best_second": round(max(rates, default=0)),
+        "release_lateness_ms_p50": round(float(np.median(late)) / 1e6, 3) if late else None,
+        "release_lateness_ms_p99": round(float(np.quantile(late, 0.99)) / 1e6, 3) if late else None,
+    }
 
 
 def _start(command: list[str], stdout: IO[bytes] | int, stderr: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -21,20 +21,11 @@ from dataclasses import dataclass
 from multiprocessing import Process, Queue
 from pathlib import Path
 
-import numpy as np
-from markets import run, serve_child
+from markets import BYTES_PER_SECOND, CHUNK, judge, ring_market, run, serve_child
 from scratch import folder
 
-from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.net.sockets import multicast_inlet, multicast_outlet
-from isocast.terms.instants import SECOND
 from isocast.wire.events import EVENT_DTYPE
-
-CHUNK = 64
-"""Messages that a source offers at once."""
-BYTES_PER_SECOND = 120e6
-"""What the log and the journal of one receiver take, about: more than a million events a second."""
 
 
 @dataclass(frozen=True)
@@ -50,61 +41,8 @@ class Options:
 
 
 def market_text(options: Options) -> str:
-    """A ring of receivers, one server, and sources."""
-    impairment = f"[impairment]\nenabled = true\ndelay = 'none'\nloss = {options.loss}\n" if options.loss else ""
-    nodes = [
-        f"[nodes.r{n}]\nrole = 'primary-receiver'\nline = false\naddress = '127.60.1.{n}'"
-        for n in range(1, options.receivers + 1)
-    ]
-    nodes += [f"[nodes.s{n}]\nrole = 'primary-source'\naddress = '127.60.2.{n}'" for n in range(1, options.sources + 1)]
-    nodes += ["[nodes.x1]\nrole = 'reformation-server'\naddress = '127.60.3.1'"]
-    return f"""name = "bench"
-durability = "process"
-[timing]
-profile = "lan"
-detect = "10ms"
-process = "20ms"
-[clock]
-bound = "100us"
-source = "configured"
-[ring]
-window = {options.window}
-[network]
-mtu = {options.mtu}
-groups = "239.255.60.0"
-lines = "239.255.61.0"
-repairs = "239.255.62.0"
-port = 7660
-receive_buffer = "64MiB"
-{impairment}
-""" + "\n".join(nodes)
-
-
-def judge(market: Market, published: int) -> dict[str, object]:
-    """Order, completeness and the common rate, from the journals alone."""
-    digests, counts, late = set(), set(), []
-    released: dict[int, int] = {}
-    for plan in market.by_role(NodeRole.PRIMARY_RECEIVER):
-        count = order = 0
-        for block in read_blocks(market.directory_of(plan.name) / "journal", check=False):
-            count += block.header.events
-            order = hash((order, block.directory.tobytes()))
-            second = block.header.released_at // SECOND
-            released[second] = released.get(second, 0) + block.header.events
-            late.append(block.header.lateness_ns)
-        digests.add(order)
-        counts.add(count)
-    share = len(market.universe)
-    rates = [released[second] / share for second in sorted(released)[1:-1]]
-    return {
-        "events": published,
-        "complete": counts == {published},
-        "same_order": len(digests) == 1,
-        "events_per_second": round(sum(rates) / max(len(rates), 1)),
-        "best_second": round(max(rates, default=0)),
-        "release_lateness_ms_p50": round(float(np.median(late)) / 1e6, 3) if late else None,
-        "release_lateness_ms_p99": round(float(np.quantile(late, 0.99)) / 1e6, 3) if late else None,
-    }
+    """The market that is measured."""
+    return ring_market(options.receivers, options.sources, mtu=options.mtu, window=options.window, loss=options.loss)
 
 
 # ---- plain multicast, for the ratio

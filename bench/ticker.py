@@ -30,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from markets import UNTIL_READY_S, run_with, until
+from markets import UNTIL_READY_S, ring_market, run_with, until
 from scratch import folder
 
 from isocast.feeds.days import read_day
@@ -175,40 +175,6 @@ def serve_source() -> bool:
 # ---- the core
 
 
-def market_text(options: Options) -> str:
-    """A ring of receivers for each stripe, and one source."""
-    nodes = [
-        f"[nodes.r{n}]\nrole = 'primary-receiver'\nline = false\naddress = '127.60.1.{n}'"
-        for n in range(1, options.receivers + 1)
-    ]
-    return f"""name = "bench"
-durability = "process"
-[timing]
-profile = "lan"
-detect = "10ms"
-process = "20ms"
-[clock]
-bound = "100us"
-source = "configured"
-[ring]
-stripes = {list(range(options.stripes))}
-window = 600
-[network]
-mtu = {options.mtu}
-groups = "239.255.60.0"
-lines = "239.255.61.0"
-repairs = "239.255.62.0"
-port = 7660
-receive_buffer = "64MiB"
-[nodes.s1]
-role = 'primary-source'
-address = '127.60.2.1'
-[nodes.x1]
-role = 'reformation-server'
-address = '127.60.3.1'
-""" + "\n".join(nodes)
-
-
 def split(market: Market, events: EventArray, place: Path) -> dict[int, Path]:
     """What each stripe's source offers."""
     files = {}
@@ -339,7 +305,8 @@ def main() -> int:
         def offering(market: Market, config: Path) -> list[list[str]]:
             return start_sources(market, config, events, place)
 
-        market, answers, cpu, _ = run_with(market_text(options), place, offering, options.seconds + LEAD_S)
+        text = ring_market(options.receivers, 1, mtu=options.mtu, window=600, stripes=options.stripes)
+        market, answers, cpu, _ = run_with(text, place, offering, options.seconds + LEAD_S)
         result |= judge_core(market, len(events))
         result["source_behind_s"] = round(max(float(answer or "nan") for answer in answers), 3)
         receivers = [used for name, used in cpu.items() if name.startswith("r")]

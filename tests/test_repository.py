@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import HEAVY, REAL_TIME, rank
 
 import isocast
 
@@ -61,7 +62,7 @@ def test_a_lock_holds_every_requirement_that_it_stands_for(stem: str) -> None:
         requirement for extra in EXTRAS[stem] for requirement in project["optional-dependencies"][extra]
     ]
     # An extra may name another of this project's: `isocast[spark]`.
-    own = re.compile(rf"{project['name']}\[(\w+)\]")
+    own = re.compile(rf"{project['name']}\[([\w-]+)\]")
     named = [found[1] for requirement in wanted if (found := own.fullmatch(requirement))]
     wanted = [requirement for requirement in wanted if not own.fullmatch(requirement)]
     wanted += [requirement for extra in named for requirement in project["optional-dependencies"][extra]]
@@ -109,9 +110,36 @@ def test_package_and_project_name_the_same_version() -> None:
     assert isocast.__version__ == PROJECT["project"]["version"]
 
 
+def test_temporary_directories_come_from_the_one_place_that_removes_them_after_any_end() -> None:
+    makers = r"\bmkdtemp\(|\bTemporaryDirectory\("
+    package = ROOT / "src" / "isocast"
+    found = [path for path in sorted(package.rglob("*.py")) if re.search(makers, path.read_text("utf-8"))]
+    assert found == [package / "runtime" / "disk" / "scratch.py"]
+
+
+def test_a_negative_acknowledgement_has_one_name() -> None:
+    """NACK, in code, docs, metrics and dashboards alike."""
+    places = [ROOT / "README.md", *[ROOT / name for name in ("src", "docs", "grafana", "tools", "packaging")]]
+    files = [file for place in places for file in ([place] if place.is_file() else place.rglob("*")) if file.is_file()]
+    texts = [file for file in files if file.suffix in {".json", ".lua", ".md", ".py", ".svg", ".toml", ".yml"}]
+    assert len(texts) > 400
+    assert [file for file in texts if re.search(r"(?i)(?<![a-z])naks?(?![a-z])", file.read_text("utf-8"))] == []
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "src" / "isocast" / "cli").glob("*.py")), ids=lambda path: path.stem)
 def test_a_command_leaves_signals_and_their_deadlines_to_the_one_place_for_them(path: Path) -> None:
     if path.stem == "demo_view":  # Run by itself it draws the picture of the README, and is no command.
         return
     found = re.findall(r"asyncio\.run\(|add_signal_handler|signal\.signal\(", path.read_text(encoding="utf-8"))
     assert not found, "shutdown.run and shutdown.stopping (isocast/runtime/operate/shutdown.py) end a command in time"
+
+
+def test_the_order_of_tests_names_files_that_exist() -> None:
+    for name in (*REAL_TIME, *HEAVY):
+        assert (ROOT / name).is_dir() if name.endswith("/") else (ROOT / name).is_file(), name
+
+
+def test_what_waits_is_in_front_of_what_computes_and_the_longest_are_at_the_ends() -> None:
+    names = ["tests/lake/test_x.py::test", "tests/cli/test_sim.py::test", "tests/wire/test_x.py::test"]
+    names += ["tests/runtime/net/test_x.py::test", "tests/cli/test_up.py::test", "tests/interop/test_x.py::test"]
+    assert sorted(names, key=rank) == names[::-1]

@@ -5,8 +5,9 @@
         for batch in market.listen(start="beginning", timeout_s=5):
             print(batch.to_pandas())
 
-`connect_async` is the same for programs with an event loop. The public names are loaded when they are first used, so
-that `import isocast` costs nothing.
+`help(isocast.Connection)` lists what a market can be asked, and `help(isocast.ReceivedBatch)` what is heard of it.
+`connect_async` is the same for programs with an event loop. `help(isocast.Trader)` says how to trade at a gateway. The
+public names are loaded when they are first used, so that `import isocast` costs nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ TYPE_CHECKING = False  # As `typing` has it, which takes some milliseconds to im
 
 if TYPE_CHECKING:
     from isocast.runtime.client.blocking import Connection, Listening, LiveTape, connect
+    from isocast.runtime.client.blocking_trader import BlockingOrder, BlockingTrader
     from isocast.runtime.client.connection import (
         AsyncConnection,
         AsyncListening,
@@ -22,30 +24,59 @@ if TYPE_CHECKING:
         Published,
         connect_async,
     )
-    from isocast.runtime.client.live_tape import TapeRow
+    from isocast.runtime.client.floor_client import Floor, FloorBook, FloorLevel, FloorResult, FloorTrade
+    from isocast.runtime.client.live_tape import BookLevel, BookRow, TapeRow
     from isocast.runtime.client.publisher import PublishRefusedError
-    from isocast.runtime.client.received import BatchKind, ReceivedBatch
+    from isocast.runtime.client.received import BatchKind, ReceivedBatch, ReceivedMessage
     from isocast.runtime.client.replay import ReplayReport
-    from isocast.terms.errors import ConfigurationError, IsocastError, RowError
+    from isocast.runtime.client.trader import Balance, OrderReport, TradedSymbol, Trader, TraderOrder
+    from isocast.terms.errors import (
+        ConfigurationError,
+        IsocastError,
+        RowError,
+        TraderLostError,
+        TraderRefusedError,
+    )
+    from isocast.terms.instruments import Instrument
     from isocast.wire.events import EVENT_DTYPE
+    from isocast.wire.opaque import OpaqueMessage
 
 __all__ = [
     "EVENT_DTYPE",
     "AsyncConnection",
     "AsyncListening",
     "AsyncTape",
+    "Balance",
     "BatchKind",
+    "BlockingOrder",
+    "BlockingTrader",
+    "BookLevel",
+    "BookRow",
     "ConfigurationError",
     "Connection",
+    "Floor",
+    "FloorBook",
+    "FloorLevel",
+    "FloorResult",
+    "FloorTrade",
+    "Instrument",
     "IsocastError",
     "Listening",
     "LiveTape",
+    "OpaqueMessage",
+    "OrderReport",
     "PublishRefusedError",
     "Published",
     "ReceivedBatch",
+    "ReceivedMessage",
     "ReplayReport",
     "RowError",
     "TapeRow",
+    "TradedSymbol",
+    "Trader",
+    "TraderLostError",
+    "TraderOrder",
+    "TraderRefusedError",
     "__version__",
     "connect",
     "connect_async",
@@ -54,19 +85,36 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Balance": "isocast.runtime.client.trader",
+    "BlockingOrder": "isocast.runtime.client.blocking_trader",
+    "BlockingTrader": "isocast.runtime.client.blocking_trader",
+    "OrderReport": "isocast.runtime.client.trader",
+    "TradedSymbol": "isocast.runtime.client.trader",
+    "Trader": "isocast.runtime.client.trader",
+    "TraderOrder": "isocast.runtime.client.trader",
+    "TraderLostError": "isocast.terms.errors",
+    "TraderRefusedError": "isocast.terms.errors",
     "EVENT_DTYPE": "isocast.wire.events",
     "AsyncConnection": "isocast.runtime.client.connection",
     "AsyncListening": "isocast.runtime.client.connection",
     "AsyncTape": "isocast.runtime.client.connection",
     "BatchKind": "isocast.runtime.client.received",
+    "BookLevel": "isocast.runtime.client.live_tape",
+    "BookRow": "isocast.runtime.client.live_tape",
     "ConfigurationError": "isocast.terms.errors",
     "Connection": "isocast.runtime.client.blocking",
+    **dict.fromkeys(
+        ("Floor", "FloorBook", "FloorLevel", "FloorResult", "FloorTrade"), "isocast.runtime.client.floor_client"
+    ),
+    "Instrument": "isocast.terms.instruments",
     "IsocastError": "isocast.terms.errors",
     "Listening": "isocast.runtime.client.blocking",
     "LiveTape": "isocast.runtime.client.blocking",
     "PublishRefusedError": "isocast.runtime.client.publisher",
     "Published": "isocast.runtime.client.connection",
+    "OpaqueMessage": "isocast.wire.opaque",
     "ReceivedBatch": "isocast.runtime.client.received",
+    "ReceivedMessage": "isocast.runtime.client.received",
     "ReplayReport": "isocast.runtime.client.replay",
     "RowError": "isocast.terms.errors",
     "TapeRow": "isocast.runtime.client.live_tape",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.checks.traces import E1, LAW, SOURCE
+from tests.checks.traces import E1, LAW, SOURCE, EdgeTrace
 
 from isocast.checks.edge import EdgeChecker
 from isocast.checks.facts import (
@@ -15,7 +15,6 @@ from isocast.checks.facts import (
     LatestDelivered,
     LeftOut,
     Released,
-    Report,
     Restarted,
     SnapshotTaken,
 )
@@ -35,12 +34,11 @@ EDGE = replace(
 SIZE = 48
 
 
-class Trace:
+class Trace(EdgeTrace[EdgeChecker]):
     """Feeds the checker; every site has released messages 1 to 9."""
 
     def __init__(self, *keys: int) -> None:
-        self.report = Report()
-        self.checker = EdgeChecker(EDGE, self.report)
+        super().__init__(EDGE, EdgeChecker)
         self.released(1, *(keys or range(1, 10)))
 
     def released(self, first: int, *keys: int) -> None:
@@ -53,15 +51,6 @@ class Trace:
     def latest(self, *sequences: int, newest: int = 9) -> None:
         payload = b"".join([event_payload(sequence, SIZE) for sequence in sequences])
         self.checker.on_latest(LatestDelivered(0, LATEST, newest, payload, sequences))
-
-    def ended(self, *nodes: NodeId) -> list[str]:
-        end = EndOfRun(now=1, correct=(), submissions_due=0, epochs={}, unacknowledged=0, edge=dict.fromkeys(nodes, 1))
-        self.checker.finish(end)
-        return self.found
-
-    @property
-    def found(self) -> list[str]:
-        return [violation.property for violation in self.report.violations]
 
 
 def packet(sequence: int, key: int | None = None) -> wire.ReleasedPacket:

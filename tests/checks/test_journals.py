@@ -22,7 +22,7 @@ def copy(name: str, *released: ReleasedBlock) -> Copy:
 
 
 def unlabelled(one: ReleasedBlock) -> ReleasedBlock:
-    return replace(one, fetched=True, messages=[(0, 0, bytes(16), payload) for *_, payload in one.messages])
+    return replace(one, fetched=True, messages=[(0, 0, bytes(32), payload) for *_, payload in one.messages])
 
 
 def test_a_journal_that_keeps_the_rules() -> None:
@@ -105,5 +105,5 @@ def test_what_was_promised_is_in_every_journal_or_lost() -> None:
     source, number, _, _ = SECOND.messages[0]
     digest = one.contents["digest"].tolist()[2]
     assert lost([one], [(source, number, None), (source, number, digest)]) == []
-    assert lost([one], [(source, number, bytes(16))]) == [(source, number, bytes(16))], "with another content"
+    assert lost([one], [(source, number, bytes(32))]) == [(source, number, bytes(32))], "with another content"
     assert lost([one, two], [(source, number, None)]) == [(source, number, None)]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.checks.traces import E1, LAW, SOURCE
+from tests.checks.traces import E1, LAW, SOURCE, EdgeTrace
 
 from isocast.checks.facts import (
-    EndOfRun,
     Released,
-    Report,
     Restarted,
     StripeArchived,
     StripeDatagramSent,
@@ -35,12 +33,11 @@ TRADES = (5, 10, 15, 20)
 """Keys of trades of A0."""
 
 
-class Trace:
+class Trace(EdgeTrace[NarrowChecker]):
     """Feeds the checker; trades of A0 are released, one in each message."""
 
     def __init__(self, *keys: int) -> None:
-        self.report = Report()
-        self.checker = NarrowChecker(STRIPED, self.report)
+        super().__init__(STRIPED, NarrowChecker)
         messages = tuple([Data(0, E1, SOURCE, key, 1, trade(key)) for key in keys or TRADES])
         self.checker.on_released(Released(0, 1, E1, 1, 0, 1, messages, 0, clock_kept=True, uncertified=False))
 
@@ -55,15 +52,6 @@ class Trace:
     def got(self, first: int, *keys: int) -> None:
         messages = tuple([b"%d" % key for key in keys])
         self.checker.on_delivered(StripeDelivered(0, CUSTOMER, 1, SESSION, first, messages))
-
-    def ended(self, *nodes: NodeId) -> list[str]:
-        end = EndOfRun(now=1, correct=(), submissions_due=0, epochs={}, unacknowledged=0, edge=dict.fromkeys(nodes, 1))
-        self.checker.finish(end)
-        return self.found
-
-    @property
-    def found(self) -> list[str]:
-        return [violation.property for violation in self.report.violations]
 
 
 def trade(key: int) -> bytes:
@@ -145,8 +133,20 @@ def test_what_a_customer_leaves_out() -> None:
     trace.checker.on_left_out(StripeLeftOut(0, CUSTOMER, 1, SESSION, 1, 2, kept=False))
     trace.got(3, 15, 20)
     assert trace.ended(ONE, CUSTOMER) == []
-    trace.checker.on_left_out(StripeLeftOut(0, CUSTOMER, 1, SESSION, 5, 5, kept=True))
+    trace.checker.on_left_out(StripeLeftOut(0, CUSTOMER, 1, SESSION, 4, 4, kept=True))
     assert trace.found == ["S14"]
+    trace.checker.on_left_out(StripeLeftOut(0, CUSTOMER, 1, SESSION, 5, 9, kept=False))
+    assert trace.found == ["S14", "S4"], "it believed somebody who announced what nobody made"
+
+
+def test_a_customer_leaves_out_one_run_after_the_other() -> None:
+    """Told of separately, and one gap in the end. Swarm seed 4822."""
+    trace = Trace()
+    trace.made(1, 5, 10, 15, 20)
+    for first, last in ((1, 1), (2, 3)):
+        trace.checker.on_left_out(StripeLeftOut(0, CUSTOMER, 1, SESSION, first, last, kept=False))
+    trace.got(4, 20)
+    assert trace.found == []
 
 
 def test_a_customer_that_lacks_the_last_numbers() -> None:

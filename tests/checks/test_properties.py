@@ -8,13 +8,14 @@ from tests.test_repository import ROOT
 from isocast.checks.facts import Report
 from isocast.checks.properties import PROPERTIES, Property, explained, title
 
-SAFETY = [f"S{number}" for number in range(1, 17)]
+SAFETY = [f"S{number}" for number in range(1, 22)]
 FAIRNESS = [f"F{number}" for number in range(1, 7)]
 LIVENESS = [f"L{number}" for number in range(1, 9)]
+TRADES = ["T1", "T2", "T3", "T5"]
 
 
 def test_every_property_is_there_once_with_a_title_of_its_own() -> None:
-    assert list(PROPERTIES) == [*SAFETY, *FAIRNESS, *LIVENESS]
+    assert list(PROPERTIES) == [*SAFETY, *FAIRNESS, *LIVENESS, *TRADES]
     assert len({each.title for each in PROPERTIES.values()}) == len(PROPERTIES)
     assert all(each.sentence and each.broken for each in PROPERTIES.values())
 
@@ -30,7 +31,7 @@ def test_the_reference_page_says_what_the_table_says(each: Property) -> None:
 
 def test_the_page_of_the_audit_says_how_journals_show_a_property() -> None:
     page = (ROOT / "docs/how-to/audit.md").read_text(encoding="utf-8")
-    for name in ("S1", "S2", "S3", "S4", "S5", "S11", "S12"):
+    for name in ("S1", "S2", "S3", "S4", "S5", "S11", "S12", "S17", "S21"):
         each = PROPERTIES[name]
         assert f"| {each.title} | {each.name} | {each.in_journals} |" in page
 

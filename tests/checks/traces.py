@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Generic, TypeVar
 
+from isocast.checks.edge import EdgeChecker
 from isocast.checks.facts import (
     Collected,
     Completed,
@@ -13,11 +15,13 @@ from isocast.checks.facts import (
     Promised,
     ReceiptSent,
     Released,
+    Report,
     Restarted,
     Submitted,
     Suspected,
     TokenSent,
 )
+from isocast.checks.narrow import NarrowChecker
 from isocast.checks.suite import EndOfRun, Law, Suite
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, server_id, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
@@ -258,3 +262,26 @@ def faulted(site: NodeId, token_number: int, at: int | None = None) -> Faulted:
 def law(**changes: object) -> Law:
     """The law with something changed."""
     return replace(LAW, **changes)  # type: ignore[arg-type]
+
+
+Checker = TypeVar("Checker", EdgeChecker, NarrowChecker)
+
+
+class EdgeTrace(Generic[Checker]):
+    """A trace of what happens below the ring, for the checker of it alone."""
+
+    def __init__(self, law: Law, checker: type[Checker]) -> None:
+        """Nothing has happened."""
+        self.report = Report()
+        self.checker: Checker = checker(law, self.report)
+
+    def ended(self, *nodes: NodeId) -> list[str]:
+        """Which properties are broken at the end of a run through which these nodes were correct."""
+        end = EndOfRun(now=1, correct=(), submissions_due=0, epochs={}, unacknowledged=0, edge=dict.fromkeys(nodes, 1))
+        self.checker.finish(end)
+        return self.found
+
+    @property
+    def found(self) -> list[str]:
+        """Which properties are broken so far."""
+        return [violation.property for violation in self.report.violations]

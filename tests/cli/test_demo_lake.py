@@ -3,16 +3,21 @@
 import asyncio
 import io
 import json
+import os
+import random
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.cli.left_behind import own_place
 from tests.trials.demo.canned import NOW, canned_market, write_journals
 
 from isocast.checks.skew import ReleaseSkew
@@ -275,3 +280,52 @@ def test_spark_follows_a_real_market_to_its_last_event(tmp_path: Path) -> None:
         assert bar["low"] <= min(bar["open"], bar["close"]) <= max(bar["open"], bar["close"]) <= bar["high"]
         assert bar["volume"] >= bar["trades"] > 0
     assert (tmp_path / "kept" / "lake" / "lake.json").is_file()
+
+
+# ---- interrupted
+
+MOMENTS = 10
+LINES = 24
+"""So many a demo of eight seconds says before its summary, however slow the machine is."""
+SHOWN = "isocast: interrupted\n"
+CAUSES = ("Ctrl-C", "SIGTERM", "a closed terminal", "a closed pipe")
+SIGNALS = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM, "a closed terminal": signal.SIGHUP}
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("demo")
+@pytest.mark.parametrize("number", range(MOMENTS))
+def test_the_whole_demo_interrupted_at_a_random_moment_ends_and_leaves_nothing(number: int) -> None:
+    draws = random.Random(f"demo {number}")
+    cause, lines, pause = CAUSES[number % len(CAUSES)], draws.randint(1, LINES), draws.uniform(0, 1.5)
+    command = (sys.executable, "-m", "isocast", "demo", "--headless", "--seconds", "8")
+    with (
+        own_place() as place,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            env=place.environment,
+            start_new_session=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        heard = [process.stdout.readline() for _ in range(lines)]
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(pause)
+        if cause in SIGNALS:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, SIGNALS[cause])
+            process.stdout.read()
+        else:
+            process.stdout.close()
+        said = process.stderr.read()
+        code = process.wait(600)
+        left = place.left()
+    where = f"{cause}, {pause:.1f} s after {heard[-1]!r}"
+    assert "processes" in heard[0], where
+    assert "no tables" not in "".join(heard), where
+    assert (code, said) in ((0, ""), (130, SHOWN), (141, "")), where
+    assert left == [], where

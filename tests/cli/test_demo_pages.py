@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from isocast.cli.main import app, main
+from isocast.cli.app import app
+from isocast.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("[ht]*/*.md"))]

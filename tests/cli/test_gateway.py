@@ -3,14 +3,21 @@
 import json
 import sys
 from collections.abc import Iterator
+from inspect import signature
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 from tests.runtime.worlds import SMALL, World, market_file, running
 
+from isocast.cli import gateway
 from isocast.cli.gateway import sent_text
 from isocast.cli.main import main
 from isocast.runtime.edge.gateway import GatewayCounts
+from isocast.runtime.market.certificates import init_certificates
+from isocast.runtime.market.example import example_text
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.rules import groups_in_use
 
 NODES = {
     **{name: SMALL[name] for name in ("a", "b", "c", "x")},
@@ -83,6 +90,14 @@ def test_a_group_of_the_markets_own_is_refused(world: World, capsys: pytest.Capt
     assert "is control of stripe 0 of this market: choose another" in capsys.readouterr().err
 
 
+def test_the_group_of_a_gateway_is_none_that_markets_have(tmp_path: Path) -> None:
+    path = tmp_path / "market.toml"
+    path.write_text(example_text(), encoding="utf-8")
+    own = {str(IPv4Address(number)) for _, _, number in groups_in_use(load_market(path))}
+    assert "239.255.77.0" in own
+    assert signature(gateway.itch).parameters["group"].default not in own
+
+
 def test_a_plan_of_other_core_stripes(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN.replace("core = 0", "core = 3").format(core=3, more=""), encoding="utf-8")
@@ -112,6 +127,9 @@ def test_a_websocket_gateway_of_a_quiet_market(world: World, capsys: pytest.Capt
     assert json.loads(capsys.readouterr().out)["clients"] == 0
     assert websocket(world, "--name", "egde") == 2
     assert "is not a customer" in capsys.readouterr().err
+    assert websocket(world, "--name", "edge", "--address", "192.0.2.1") == 2
+    assert "its doors need a certificate: isocast certs init makes it" in " ".join(capsys.readouterr().err.split())
+    init_certificates(world.market)
     assert websocket(world, "--name", "edge", "--address", "192.0.2.1") == 3
     assert "cannot listen on 192.0.2.1:0" in capsys.readouterr().err
 

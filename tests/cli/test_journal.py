@@ -2,18 +2,24 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.disk.journals import TINY, segments, write
+from tests.checks.proven_journals import ROOT, ROSTER, SignedMarket
+from tests.runtime.disk.journals import TINY, segments, write, write_of
 from tests.wire.journal_samples import block, blocks
 
 from isocast.cli.journal_text import instant_text
 from isocast.cli.main import main
+from isocast.ring.settings import OrderRule
 from isocast.runtime.disk.journal import prune
+from isocast.security.roster import sign_roster
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.wire.events import MarketEvent, build_events, pack_events
+from isocast.wire.journal import SEGMENT_HEADER_BYTES
+from isocast.wire.journal_blocks import encode_block, view_block
 
 COMMANDS = ("inspect", "verify", "cat")
 
@@ -60,6 +66,103 @@ def test_what_is_no_journal_is_one_line_and_exit_2(
     assert got.out == ""
     assert got.err.startswith(f"isocast: {tmp_path / what}: ")
     assert got.err.count("\n") == 1
+
+
+# ---- verify: shuffles
+
+
+@pytest.mark.parametrize("order", list(OrderRule))
+def test_verify_says_how_many_shuffles_it_verified(
+    order: OrderRule, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    market = SignedMarket(order=order)
+    for _ in range(6):
+        market.add(1, 2, 1, 2, 2)
+    write_of(tmp_path / "journal", 0, 1, market.finish().blocks)
+    roster = tmp_path / "roster.bin"
+    roster.write_bytes(sign_roster(ROSTER, ROOT))
+    got = run_json(capsys, 0, "verify", tmp_path / "journal", "--roster", roster)
+    out = run(capsys, 0, "verify", tmp_path / "journal", "--roster", roster)
+    assert "shuffle keys: 6 made again from the nonces that owners revealed, 3 of these nonces as committed" in out
+    if order is OrderRule.SHUFFLE:
+        assert (got["shuffles"]["verified"], got["shuffles"]["is_shuffled"]) == (6, True)
+        assert "6 of 6 tokens with messages of several sources\n" in out
+        assert "shuffles: 6 of 6 tokens" in out
+    else:
+        assert got["shuffles"]["is_shuffled"] is False
+        assert f"from token {got['shuffles']['first_other']} on not in the order of the key: by arrival" in out
+        assert "shuffles: 0 of 6 tokens" in out
+
+
+# ---- verify --roster
+
+
+@pytest.fixture
+def proven(tmp_path: Path) -> tuple[Path, Path]:
+    """A journal of a market that signs, in three segments, and its roster."""
+    market = SignedMarket(behind=1)
+    for floors in ((1, 2), (), (2, 1), (1,), ()):
+        market.add(*floors)
+    write_of(tmp_path / "journal", 0, 1, market.finish().blocks, TINY)
+    roster = tmp_path / "roster.bin"
+    roster.write_bytes(sign_roster(ROSTER, ROOT))
+    return tmp_path / "journal", roster
+
+
+def test_a_journal_is_proven_by_a_roster(proven: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    folder, roster = proven
+    out = run(capsys, 0, "verify", folder, "--roster", roster)
+    assert f"Roster 1 of the market proven, root {ROOT.fingerprint}" in out
+    assert "PROVEN: 3 of 3 tokens (5 messages), everything before sequence 6." in out
+    assert "site2 vouched for 2 tokens" in out
+    got = run_json(capsys, 0, "verify", folder, "--roster", roster)["proof"]
+    assert (got["whole"], got["proven_tokens"], got["proven_until"], got["universe"]) == (True, 3, 6, [1, 2, 3])
+    assert sum(got["signed"].values()) >= 6
+    assert run_json(capsys, 0, "verify", folder)["proof"] is None
+
+
+def test_a_changed_payload_is_named_with_its_place(
+    proven: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By somebody who knows how checksums are made."""
+    folder, roster = proven
+    path = segments(folder)[1]
+    raw = path.read_bytes()
+    view = view_block(raw, SEGMENT_HEADER_BYTES)
+    [one, (source, number, digest, payload)] = view.messages()
+    lie = replace(view.released(), messages=[one, (source, number, digest, payload[:-48])])
+    path.write_bytes(raw[:SEGMENT_HEADER_BYTES] + b"".join(encode_block(lie).pieces))
+    assert run_json(capsys, 0, "verify", folder)["sound"], "nothing but the proof shows it"
+    got = run_json(capsys, 1, "verify", folder, "--roster", roster)
+    assert got["faults"]["proof"] == 1
+    [fault] = got["first_faults"]
+    assert (fault["law"], fault["sequence"], fault["offset"], fault["file"]) == ("S17", 4, 64, str(path))
+    assert got["proof"]["proven_until"] == 3
+    out = run(capsys, 1, "verify", folder, "--roster", roster)
+    assert "WRONG: 1, the first of them proof (S17)" in out
+    assert "S17 (vouched by a majority)" in out
+    assert "NOT PROVEN: 1 token: a content is not what was ordered" in out
+
+
+def test_what_is_sound_and_not_proven_is_exit_1(
+    proven: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "bare", blocks(3))
+    out = run(capsys, 1, "verify", tmp_path / "bare", "--roster", proven[1])
+    assert "NOT PROVEN: 3 tokens: the journal keeps no proof of it" in out
+    assert "token 1 of epoch 2.1, sequences 1 to 2" in out
+
+
+def test_a_roster_that_is_none_is_one_line_and_exit_2(
+    proven: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, roster = proven
+    flip(roster, 60)
+    for path in (roster, tmp_path / "nowhere"):
+        assert main(["journal", "verify", str(folder), "--roster", str(path)]) == 2
+        got = capsys.readouterr()
+        assert got.err.startswith(f"isocast: {path}: ")
+        assert got.err.count("\n") == 1
 
 
 # ---- inspect

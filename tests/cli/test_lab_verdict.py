@@ -61,7 +61,7 @@ def test_late_releases_stand_beside_the_labs_lateness(capsys: pytest.CaptureFixt
     )
     text = shown(LabVerdict(replace(GOOD, late=tuple(one.release for one in late)), late, 0, 0, ()), capsys)
     assert row(text, "00:00:02.000  tokyo") == "00:00:02.000 tokyo 17 100–130 60 ms 58 ms late punctual"
-    assert row(text, "00:00:02.000  london").endswith("60 ms in time 1 times late, by up to 7 ms")
+    assert row(text, "00:00:02.000  london").endswith("60 ms in time 1 time late, by up to 7 ms")
     assert row(text, "00:00:02.000  mumbai").endswith("60 ms not known punctual")
     assert row(text, "later than P = 50 ms") == "later than P = 50 ms 3"
     assert row(text, "… that neither").endswith("1 0")

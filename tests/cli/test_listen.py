@@ -73,7 +73,7 @@ def test_json_lines_have_everything(world: World, capsys: pytest.CaptureFixture[
     timing = world.market.timing
     assert rows[0]["release_ns"] - rows[0]["instant_ns"] == timing.release_delay_ns
     assert rows[0]["received_ns"] >= rows[0]["release_ns"]
-    assert "listening as desk (complete) to a, b" in got.err
+    assert "listening as guest@127.0.0.1 (complete) to b, c" in got.err
     assert "5 events, sequences 1 to 1" in got.err
 
 
@@ -101,7 +101,7 @@ def test_when_a_price_was_released_is_never_when_it_arrived(capsys: pytest.Captu
     batch = ReceivedBatch(
         BatchKind.LATEST, 9, 9, events, np.array([8, 9], np.uint64), np.array([released, unknown]), 0, received_at=5
     )
-    _Printer(as_json=False).show(_rows(batch, 2))
+    _Printer(as_json=False).show(_rows(batch))
     assert [row.split()[1] for row in capsys.readouterr().out.splitlines()] == ["22:13:20.000000", "–"]
 
 
@@ -160,14 +160,14 @@ def test_a_market_that_is_not_up_is_said(
 ) -> None:
     monkeypatch.setattr("isocast.cli.listen._PATIENCE_S", 0.1)
     path = market_file(tmp_path)
-    assert main(["listen", "--config", str(path), "--seconds", "0.5"]) == 0
+    assert main(["listen", "--config", str(path), "--seconds", "2"]) == 0
     assert "no packets on any line yet: is the market up?" in capsys.readouterr().err
 
 
 def test_a_conflict_is_never_silent(tmp_path: Path) -> None:
-    """Two lines carry different contents of one message, both under the right key."""
+    """Two lines carry different contents of one message, both under the right key, where nobody signs."""
     nodes = {**SMALL, "desk": {"role": "customer", "lines": ["a", "b"], "retransmit": ["archive"], "start": False}}
-    path = market_file(tmp_path, nodes)
+    path = market_file(tmp_path, nodes, settings={"security": {"signatures": False}})
     (tmp_path / "rows.csv").write_text(ROWS, encoding="utf-8")
     publish = ["publish", "--config", str(path), "--source", "floor", str(tmp_path / "rows.csv")]
     with running(path) as world:
@@ -181,7 +181,7 @@ def test_a_conflict_is_never_silent(tmp_path: Path) -> None:
             send_on_line(world.market, "b", 1, b"another story", Epoch(9, server_id(1)))
             conflict = json.loads(process.stdout.readline())["conflict"]
             os.kill(process.pid, signal.SIGINT)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=120)
     assert (conflict["sequence"], conflict["other_line"]) == (1, "b")
     assert conflict["first_digest"] != conflict["other_digest"]
     assert process.returncode == 1
@@ -195,7 +195,43 @@ def test_an_interruption_is_the_ordinary_end(world: World) -> None:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["id"] == 1
         os.kill(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "Traceback" not in err
     assert "events, sequences 1 to" in err
+
+
+def test_opaque_messages_are_rows_among_events(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["publish", "--config", str(world.path), "--source", "floor", "--topic", "quiz"]
+    for name, raw in (("text", b"pressed"), ("binary", b"\xff\x00"), ("escape", b"\x1b[2J")):
+        (tmp_path / name).write_bytes(raw)
+        assert main([*command, "--message-key", name, "--format", "raw", str(tmp_path / name)]) == 0
+    capsys.readouterr()
+    assert listen(world, "--from", "beginning", "--topics", "quiz", "--count", 3, "--json") == 0
+    got = capsys.readouterr()
+    rows = [json.loads(line) for line in got.out.splitlines()]
+    assert [row["kind"] for row in rows] == ["opaque"] * 3
+    assert [(row["topic"], row["key"], row.get("payload"), row.get("payload_base64")) for row in rows] == [
+        ("quiz", "text", "pressed", None),
+        ("quiz", "binary", None, "/wA="),
+        ("quiz", "escape", "\x1b[2J", None),
+    ]
+    assert rows[0]["release_ns"] - rows[0]["instant_ns"] == world.market.timing.release_delay_ns
+    assert "0 events, 3 opaque messages, sequences" in got.err
+    (tmp_path / "again.jsonl").write_text(got.out, encoding="utf-8")
+    assert main([*command, "--format", "json", str(tmp_path / "again.jsonl")]) == 0
+    capsys.readouterr()
+    assert listen(world, "--from", "beginning", "--count", 16) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert {line.split()[2] for line in lines} == {"trade", "quote", "status", "opaque"}
+    sequences = [int(line.split()[0]) for line in lines]
+    assert sequences == sorted(sequences)
+    assert [line.split()[2:] for line in lines[-3:]] == [
+        ["opaque", "quiz", "text", "pressed"],
+        ["opaque", "quiz", "binary", "base64:/wA="],
+        ["opaque", "quiz", "escape", "'\\x1b[2J'"],
+    ]
+    assert listen(world, "--topics", "a,b c") == 2
+    assert "--topics: topic 'b c'" in capsys.readouterr().err

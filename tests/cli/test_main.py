@@ -15,7 +15,9 @@ import pytest
 from cyclopts import App
 
 from isocast import __version__
-from isocast.cli.main import app, main
+from isocast.cli.app import app
+from isocast.cli.main import main
+from isocast.cli.overview import COMMANDS
 from isocast.simulation.scenario import scenario_from_mapping
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +36,33 @@ def test_every_help_says_how_it_is_used(command: str, capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert f"Usage: isocast {command}".strip() in out
     assert out.count("isocast ") > 1, "an example"
+
+
+def test_the_list_of_commands_says_what_each_command_says_of_itself() -> None:
+    for name, (_, text) in COMMANDS.items():
+        assert text == " ".join(app[name].help.partition("\n\n")[0].split()), name
+
+
+@pytest.mark.parametrize(
+    "words, heavy",
+    [
+        ([], "cyclopts rich numpy asyncio"),
+        (["--help"], "cyclopts rich numpy asyncio"),
+        (["--version"], "cyclopts rich numpy asyncio"),
+        (
+            ["publish", "--config", "none.toml", "--source", "a"],
+            "rich structlog pyarrow isocast.feeds isocast.ring.effects isocast.ring.receiver",
+        ),
+        (["keys", "check", "--config", "none.toml"], "rich numpy structlog"),
+    ],
+)
+def test_a_command_imports_what_it_needs_and_no_more(words: list[str], heavy: str) -> None:
+    """bench/start.py has the times that follow."""
+    program = (
+        "import sys; from isocast.cli.main import main; main(sys.argv[1:]); print('\\n', *sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, encoding="utf-8", check=True)
+    assert sorted(set(heavy.split()) & set(done.stderr.split())) == []
 
 
 def test_the_list_of_commands_says_what_each_is_for() -> None:
@@ -173,6 +202,18 @@ def test_ctrl_c_ends_a_command_and_its_workers_with_one_line() -> None:
         assert not Path(f"/proc/{worker}/cmdline").is_file() or not Path(f"/proc/{worker}/cmdline").read_bytes()
 
 
+def until_it_hears(process: subprocess.Popen[str]) -> None:
+    """Before a command hears signals it is Python that starts."""
+    until = monotonic() + 60
+    while process.poll() is None:
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        if caught >> signal.SIGTERM - 1 & 1:
+            return
+        assert monotonic() < until
+        sleep(0.005)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "command", ["plan timing", "sim swarm --seeds 50 --jobs 2", "feed --help", "sim show --headless"]
@@ -183,9 +224,10 @@ def test_a_signal_at_any_moment_is_one_line_within_a_second(command: str) -> Non
         number = draws.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
         whole = [sys.executable, "-m", "isocast", *command.split()]
         with subprocess.Popen(whole, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8") as process:
-            sleep(draws.uniform(0.15, 1.5))  # Before that it is Python that starts.
+            until_it_hears(process)
+            sleep(draws.uniform(0, 1.35))
             process.send_signal(number)
-            _, said = process.communicate(timeout=30)
+            _, said = process.communicate(timeout=120)
         assert said in ("", "isocast: interrupted\n")
         assert process.returncode in (0, 130, -number)
 
@@ -211,6 +253,14 @@ def test_the_reference_lists_every_command_with_all_its_options(path: str, comma
     for argument in command.assemble_argument_collection():
         for name in argument.names:
             assert name == "*" or f"| `{name}` |" in section, name
+
+
+def test_no_help_names_a_file_that_an_installed_package_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [path.split()[1:] for path, _ in commands(app)]
+    for words in sorted({tuple(path[:length]) for path in paths for length in range(len(path) + 1)}):
+        assert main([*words, "--help"]) == 0
+        named = re.findall(r"isocast [a-z ]*(?:bench|examples|scenarios|worlds)/\S+", capsys.readouterr().out)
+        assert named == [], words
 
 
 def test_the_scenario_of_the_how_to_is_valid() -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import structlog
 from tests.runtime.worlds import SMALL, market_file
 
+from isocast.cli.app import app
 from isocast.cli.main import main
+from isocast.cli.node_run import NodeWish, plain_node
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.founding import found_market, is_new
 from isocast.terms.errors import NodeFailedError
@@ -25,16 +26,7 @@ from isocast.terms.errors import NodeFailedError
 RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")}
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """A node configures the logs of its process, which is ours here."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("own_logs")
 
 
 @pytest.fixture
@@ -199,7 +191,7 @@ def test_it_says_when_it_is_ready_and_ends_in_order_at_sigterm(config: Path, tmp
                 pass
             process.send_signal(signal.SIGTERM)
             assert ear.recv(100) == b"STOPPING=1"
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     events = [json.loads(line)["event"] for line in err.splitlines()]
     assert events[0] == "started"
@@ -211,9 +203,31 @@ def test_it_says_when_it_is_ready_and_ends_in_order_at_sigterm(config: Path, tmp
 def test_a_node_without_a_journal_does_not_import_what_only_journals_need() -> None:
     """Dozens start at once on one machine: what the role does not need costs them seconds."""
     script = (
-        "import sys, isocast.cli.main, isocast.cli.node, isocast.runtime.hosts.process, isocast.runtime.hosts.source,"
+        "import sys, isocast.cli.main, isocast.runtime.hosts.process, isocast.runtime.hosts.source,"
         " isocast.runtime.hosts.reformation\n"
-        "print(sorted({'numpy', 'pyarrow', 'isocast.cli.sim', 'isocast.simulation'} & set(sys.modules)))"
+        "heavy = {'numpy', 'pyarrow', 'prometheus_client', 'cyclopts', 'isocast.cli.sim', 'isocast.simulation'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "words, wish",
+    [
+        ("--config m.toml --name a", NodeWish(Path("m.toml"), "a")),
+        ("--config m.toml --name a --quiet --log-json", NodeWish(Path("m.toml"), "a", quiet=True, log_json=True)),
+        ("--config m.toml --name a --without-impairment", NodeWish(Path("m.toml"), "a", without_impairment=True)),
+        ("--config m.toml --name a --quite", None),
+        ("--config m.toml --name a b", None),
+        ("--config m.toml --name --quiet", None),
+        ("--name a --config m.toml", None),
+        ("--help", None),
+    ],
+)
+def test_what_supervisors_write_needs_no_parser_and_means_the_same(words: str, wish: NodeWish | None) -> None:
+    assert plain_node(words.split()) == wish
+    if wish is not None:
+        _, bound, _ = app.parse_args(["node", *words.split()], exit_on_error=False)
+        given = {name: value for name, value in asdict(wish).items() if value}
+        assert dict(bound.arguments) == given

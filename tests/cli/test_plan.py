@@ -50,6 +50,17 @@ def test_a_clock_error_enters_release_delay_and_skew(capsys: pytest.CaptureFixtu
     assert (derived["release_delay_s"], derived["skew_bound_s"]) == (2.785, 0.01)
 
 
+def test_disclosed_keys_add_v_tokens_and_leave_so_much_to_early_readers(capsys: pytest.CaptureFixture[str]) -> None:
+    sealed = plan("--gate majority", capsys)["derived"]
+    assert not {"reveal_s", "early_reading_s"} & set(sealed)
+    derived = plan("--gate majority --reveal chain --reveal-tokens 3", capsys)["derived"]
+    assert derived["reveal_s"] == pytest.approx(3 * 2.775)
+    assert derived["release_delay_s"] == pytest.approx(sealed["release_delay_s"] + 3 * 2.775)
+    assert derived["early_reading_s"] == pytest.approx(2.775 + sealed["release_delay_s"])
+    assert main(["plan", "timing", "--gate", "majority", "--reveal", "chain"]) == 0
+    assert "reading early is bounded, not impossible" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_sets_of_nack_reduction(capsys: pytest.CaptureFixture[str]) -> None:
     planned = plan("--nack-sets 4", capsys)
     assert planned["nack_sets"] == [[1, 5, 9], [2, 6], [3, 7], [4, 8]]
@@ -148,6 +159,7 @@ def test_the_table_shows_symbols_and_numbers(capsys: pytest.CaptureFixture[str])
         ("--layers ten", "--layers", "such as 10,10"),
         ("--layers 10,1", "--layers", "at least 2"),
         ("--layers 10,10,10,10", "--layers", "at most 3 ring sizes"),
+        ("--reveal chain", "--reveal", 'goes with gate = "majority" alone'),
         ("--layers 9,9 --receivers 10", "--receivers", "first ring of --layers, 9"),
         ("--secondary-detect 1", "--secondary-detect", "add --layers 2"),
         ("--layers 2 --secondary-detect 0", "--secondary-detect", "more than 0"),

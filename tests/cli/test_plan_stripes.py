@@ -73,7 +73,7 @@ def test_a_synthetic_day_a_busy_one_and_the_next_plan(tmp_path: Path, capsys: py
         following,
     ]
     assert main(words) == 0
-    assert "symbols move, 0 are new." in capsys.readouterr().out
+    assert "symbols moved, 0 new." in capsys.readouterr().out
     assert main(["plan", "stripes", "--from", following, "--check", far]) == 0
 
 

@@ -117,7 +117,7 @@ def test_without_matplotlib_the_extra_is_named_before_anything_runs(
 ) -> None:
     monkeypatch.setattr(sheet, "find_spec", lambda _: None)
     assert main(["plan", "world", planet, "--png", "x.png"]) == 2
-    assert "isocast[spark]" in capsys.readouterr().err
+    assert "isocast[plots]" in capsys.readouterr().err
 
 
 def test_what_only_a_formula_says_was_not_drawn(planet: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from tests.runtime.worlds import SMALL, World, market_file, running, trades, wai
 from isocast.cli.main import main
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import init_keys
+from isocast.wire.opaque import OpaqueMessage, read_opaque_or_none
 
 CSV = "kind,floor,symbol,side,price,quantity,id\ntrade,XNYS,IBM,,143.2,100,{}\nquote,XNYS,IBM,buy,143.1,500,{}\n"
 
@@ -188,3 +189,89 @@ def test_a_key_of_another_market_is_refused_at_once(
     err = capsys.readouterr().err
     assert "unknown name or wrong key" in err
     assert err.count("\n") == 1
+
+
+def opaque(world: World) -> list[OpaqueMessage]:
+    """What is in the sequence, in order."""
+    return [one for _, payload in world.released("a") for one in read_opaque_or_none(payload) or ()]
+
+
+def heard(world: World, topic: str) -> list[tuple[bytes, bytes]]:
+    return [(one.key, one.payload) for one in opaque(world) if one.topic == topic]
+
+
+def test_each_line_of_a_file_is_an_opaque_message(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "answers.txt"
+    file.write_bytes(b"one\r\n\ntwo \xff\nthree")
+    assert publish(world, file, "--topic", "lines", "--message-key", "table 7") == 0
+    assert capsys.readouterr().out.startswith("Published 4 opaque messages in 2 messages at floor in ")
+    wait_until(lambda: len(heard(world, "lines")) == 4)
+    assert heard(world, "lines") == [(b"table 7", text) for text in (b"one", b"", b"two \xff", b"three")]
+    assert all(one.sent > 1_600_000_000 * 10**9 for one in opaque(world) if one.topic == "lines")
+
+
+def test_objects_of_json_and_whole_files_are_opaque_messages(world: World, tmp_path: Path) -> None:
+    rows = [
+        {"payload": "text", "key": "k", "sequence": 12},
+        {"payload_base64": "/w==", "key_base64": "/g==", "topic": "json.other", "sent_ns": 17},
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert publish(world, file, "--topic", "json", "--format", "json", "--message-key", "default") == 0
+    whole = tmp_path / "whole.bin"
+    whole.write_bytes(bytes(range(256)))
+    assert publish(world, whole, "--topic", "raw", "--format", "raw") == 0
+    wait_until(lambda: heard(world, "raw") == [(b"", bytes(range(256)))])
+    assert heard(world, "json") == [(b"k", b"text")]
+    assert heard(world, "json.other") == [(b"\xfe", b"\xff")]
+    assert [one.sent for one in opaque(world) if one.topic == "json.other"] == [17]
+
+
+def test_repeated_opaque_messages_are_published_once(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("a\nb\nc\n", encoding="utf-8")
+    for known in (0, 3):
+        assert publish(world, file, "--topic", "again", "--key-prefix", "tuesday", "--json") == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["opaque_messages"], report["events"], report["repeated_messages"]) == (3, 0, known)
+    assert publish_input(world, b"a\nb\nc\nd\n", "--topic", "again", "--key-prefix", "tuesday") == 0
+    wait_until(lambda: len(heard(world, "again")) >= 4)
+    assert [payload for _, payload in heard(world, "again")] == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize(
+    "content, arguments, text",
+    [
+        ("ok\n" + "x" * 1_300, ["--topic", "t"], "line 2: a payload of 1,300 bytes: at most 1,279 fit"),
+        ("x", ["--topic", "a b"], "--topic: topic 'a b': 1 to 64 printable ASCII"),
+        ("x", ["--topic", "t", "--message-key", "k" * 65], "--message-key: has 65 bytes: at most 64"),
+        ("x", ["--message-key", "k"], "--message-key: is for opaque messages: give a --topic"),
+        ("x", ["--topic", "t", "--format", "csv"], "csv is for events"),
+        ('{"key": 1}', ["--topic", "t", "--format", "json"], "line 1, payload: must be given"),
+        ('{"payload": 1}', ["--topic", "t", "--format", "json"], "line 1, payload: a text is wanted, not int"),
+        ('{"payload_base64": "?"}', ["--topic", "t", "--format", "json"], "line 1, payload_base64: "),
+        ("[]", ["--topic", "t", "--format", "json"], "line 1: is no object of JSON"),
+        ("{", ["--topic", "t", "--format", "json"], "line 1: is not JSON"),
+    ],
+)
+def test_a_bad_opaque_message_is_named_and_nothing_is_published(
+    world: World, tmp_path: Path, content: str, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bad"
+    file.write_text(content, encoding="utf-8")
+    before = world.nodes["floor"].counters.publishes_accepted
+    assert publish(world, file, *arguments) == 2
+    assert text in capsys.readouterr().err
+    assert world.nodes["floor"].counters.publishes_accepted == before
+
+
+def test_what_comes_before_a_bad_line_of_standard_input_is_sent(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert publish_input(world, b"good\n" + bytes(2_000) + b"\n", "--topic", "stream") == 2
+    assert "published: the first 1 opaque message, and nothing after" in capsys.readouterr().err
+    wait_until(lambda: heard(world, "stream") == [(b"", b"good")])

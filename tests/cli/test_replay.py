@@ -123,7 +123,7 @@ def test_bad_words(
 def test_a_source_that_is_down(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     day(tmp_path / "day.events", b"XNYS", 1, 1)
     assert replay(world, tmp_path / "day.events", "--as", "idle", "--patience", "0") == 1
-    assert "0 messages are in the outboxes" in capsys.readouterr().err
+    assert "0 messages in the outboxes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

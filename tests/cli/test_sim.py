@@ -79,9 +79,17 @@ class Simulator:
         return Report(FIGURES | {"seed": seed, "violations": self.violations})
 
     def swarm(
-        self, seeds: range, jobs: int, mutant: str | None, progress: Callable[[SwarmProgress], None]
+        self,
+        seeds: range,
+        jobs: int,
+        mutant: str | None,
+        progress: Callable[[SwarmProgress], None],
+        *,
+        lying: bool,
+        floor: bool,
     ) -> SwarmReport:
-        self.asked.append((seeds, jobs, mutant))
+        worlds = [name for name, chosen in (("liars", lying), ("floor", floor)) if chosen]
+        self.asked.append((seeds, jobs, mutant, *worlds))
         progress(SwarmProgress(len(seeds), len(seeds), len(self.violations)))
         failures = [SeedResult(3, "abc", 1, 1, 1, 1, self.violations)] if self.violations else []
         world = {"receivers": 4, "title": "Zürich", "faults": [{"kind": "crash", "at": 1, "sites": [2]}]}
@@ -178,6 +186,7 @@ def test_only_the_timed_protocol_writes_a_transcript(
         "rolling-restart",
         "lost-disk",
         "clock-step",
+        "disclosed-keys",
         *[pytest.param(name, marks=pytest.mark.long) for name in ("secondaries", "lost-head", "ring-of-100")],
     ],
 )
@@ -195,7 +204,8 @@ def test_a_story_runs_as_written_and_is_safe(name: str, capsys: pytest.CaptureFi
 
 def test_swarm_passes_its_seeds_on(simulator: Simulator) -> None:
     assert main(["sim", "swarm", "--seeds", "3", "--first-seed", "10", "--jobs", "2"]) == 0
-    assert simulator.asked == [(range(10, 13), 2, None)]
+    assert main(["sim", "swarm", "--seeds", "3", "--jobs", "2", "--floor"]) == 0
+    assert simulator.asked == [(range(10, 13), 2, None), (range(1, 4), 2, None, "floor")]
 
 
 def test_swarm_with_a_failing_seed_is_exit_1(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,6 +252,13 @@ def test_the_command_that_is_named_catches_the_mutant_again(capsys: pytest.Captu
     assert re.fullmatch(r"sim swarm --first-seed \d+ --seeds 1 --mutant collect-one-early", command)
     assert main(command.split()) == 0
     assert capsys.readouterr().out.partition("Caught by")[2] == out.partition("Caught by")[2]
+
+
+def test_liars_worlds_are_asked_for_and_named(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
+    simulator.violations = ["S1: sites differ"]
+    assert main(["sim", "swarm", "--seeds", "3", "--jobs", "1", "--liars"]) == 1
+    assert simulator.asked == [(range(1, 4), 1, None, "liars")]
+    assert "\nAgain: isocast sim swarm --first-seed 3 --seeds 1 --liars\n" in capsys.readouterr().out
 
 
 def test_a_mutant_must_be_caught(simulator: Simulator) -> None:

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from isocast.cli.main import main
+from isocast.cli.shipped import shipped
 from isocast.cli.sim_scene import Scene
 from isocast.cli.sim_show import beats, frame, next_steps, ten_cities, watch
 from isocast.cli.world_map import MapLine, Mark, draw_map, height_for
@@ -94,7 +95,9 @@ def test_the_story_keeps_its_promises(capsys: pytest.CaptureFixture[str]) -> Non
         "Next:",
     ):
         assert said in out, said
-    assert re.search(r"losses +(\d+) packets lost, \1 repaired, none missing", out)
+    losses = re.search(r"losses +(\d+) packets lost, (\d+) repaired, none missing,(?: (\d+) still awaited,)?", out)
+    assert losses
+    assert int(losses[1]) == int(losses[2]) + int(losses[3] or 0)
     assert re.search(r"gaps +none", out)
     assert "no violation of safety" in out
     assert max(map(len, out.splitlines())) <= 110
@@ -142,7 +145,20 @@ def test_an_interrupted_run_still_sums_up(
 def test_the_story_comes_with_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert replace(ten_cities(), file="") == replace(load_scenario(STORY), file="")
     monkeypatch.chdir(tmp_path)
-    assert "scenarios/" not in "".join(next_steps(None, 7)), "no command that would not work here"
+    named = re.findall(r"scenarios/\S+", "".join(next_steps(None, 7)))
+    assert len(named) == 2
+    assert [name for name in named if not shipped(Path(name)).is_file()] == [], "no command that would not work here"
+
+
+def test_a_file_of_ones_own_is_never_one_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for missing in ("quiet.toml", "scenarios/none.toml", "scenarios/../pyproject.toml", "src/isocast/__init__.py", ""):
+        assert shipped(Path(missing)) == Path(missing)
+    own = Path("scenarios/quiet.toml")
+    assert shipped(own) != own
+    own.parent.mkdir()
+    own.write_text("", encoding="utf-8")
+    assert shipped(own) == own
 
 
 # ---- on a terminal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.runtime.worlds import SMALL, World, market_file, running, wait_until
 
 from isocast.cli.main import main
 from isocast.cli.tape_live import Moment, Wanted, read_journal, tell_gap
-from isocast.cli.tape_view import live_frame
+from isocast.cli.tape_view import depth_frame, live_frame
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.ticker.tape import Tape
 from isocast.wire.events import EventArray, MarketEvent, build_events
@@ -88,6 +89,7 @@ def test_a_feed_gives_a_row_for_each_symbol(feed: Path, capsys: pytest.CaptureFi
         "bid": {"price": "99.9900", "size": 300, "floors": ["XNYS"]},
         "ask": {"price": "100.0100", "size": 200, "floors": ["XNYS"]},
         "market": "normal",
+        "incomplete": [],
         "volume": 150,
         "trades": 2,
         "status": "halted",
@@ -152,7 +154,7 @@ def test_a_snapshot_goes_on_where_it_ended(feed: Path, tmp_path: Path, capsys: p
         (["--feed", "x", "--seconds", "3"], "running market"),
         (["--config", "m.toml", "--at", "3"], "--at"),
         (["--feed", "x", "--at", "noon"], "--at"),
-        (["--feed", "x", "--symbols", "TOOLONGNAME"], "--symbols"),
+        (["--feed", "x", "--symbols", "X" * 49], "--symbols"),
         (["--feed", "x", "--floors", "NY"], "--floors"),
         (["--feed", "/no/such/file"], "/no/such/file"),
         (["--journal", "/no/such/place"], "/no/such/place"),
@@ -288,3 +290,41 @@ def test_a_count_ends_with_a_whole_message_so_that_a_snapshot_loses_nothing(
     assert (first.sequence, 1 < first.events < len(DAY)) == (1, True)
     again = json.loads(run(capsys, "--journal", journal, "--snapshot", saved, "--summary", "--json"))
     assert again["state_digest"] == whole["state_digest"]
+
+
+ORDERS = [
+    MarketEvent(EventKind.ORDER, NYSE, ISO, Side.BUY, 999_900, 300, NOON, id=1),
+    MarketEvent(EventKind.ORDER, LSE, ISO, Side.BUY, 999_900, 100, NOON, id=1),
+    MarketEvent(EventKind.ORDER, NYSE, ISO, Side.SELL, 1_000_100, 200, NOON, id=2),
+    MarketEvent(EventKind.CANCEL, LSE, ISO, time=NOON, id=9),
+]
+
+
+def test_books_of_all_floors_by_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "orders.events"
+    path.write_bytes(build_events(ORDERS).tobytes())
+    assert rows(capsys, "--feed", path, "--depth", 3) == [
+        {
+            "sequence": 4,
+            "symbol": "ISO",
+            "bids": [{"price": "99.9900", "size": 400, "orders": 2, "floors": ["XNYS", "XLON"]}],
+            "asks": [{"price": "100.0100", "size": 200, "orders": 1, "floors": ["XNYS"]}],
+            "market": "normal",
+            "incomplete": ["XLON"],
+        }
+    ]
+    shown = run(capsys, "--feed", path, "--depth", 3)
+    assert "incomplete XLON" in shown
+    assert "99.9900" in run(capsys, "--feed", path), "best prices without quotes"
+    assert "--depth" in refused(capsys, "--feed", path, "--depth", 3, "--summary")
+
+
+def test_a_live_frame_of_books_has_room_for_what_it_shows() -> None:
+    tape = Tape()
+    tape.take(build_events(ORDERS))
+    table = depth_frame(3, "tests", tape, None, None, width=100, height=20)
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(table)
+    text = console.export_text()
+    assert "99.9900" in text
+    assert "1 books" in text

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -21,8 +22,9 @@ from isocast.cli.main import main
 from isocast.cli.up import ending, next_steps
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.market.file import load_market
-from isocast.runtime.market.finding import running_markets
+from isocast.runtime.market.finding import is_running, running_markets
 from isocast.runtime.market.founding import is_new, joins
+from isocast.runtime.market.model import GuestTable
 from isocast.runtime.operate.supervisor import Child
 
 RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")}
@@ -49,7 +51,21 @@ up._NURSERY_FROM = 100  # Scripts start sooner than the nursery would.
 from isocast.cli.main import main
 sys.exit(main(["up", *sys.argv[2:]]))
 """
-PATIENCE_S = 60
+PATIENCE_S = 120
+
+
+def test_the_example_is_made_once_with_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`isocast up --example` is all that a newcomer needs; what is there is kept."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ISOCAST_MARKET", raising=False)
+    assert main(["up", "--example", "--only", "nobody"]) == 2
+    assert "nodes.nobody" in capsys.readouterr().err
+    made = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path.name for path in made} >= {"market.toml", "core.key", "edge.key"}
+    assert main(["up", "--example", "--only", "nobody"]) == 2
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == made
 
 
 @pytest.fixture
@@ -148,6 +164,7 @@ def test_a_person_reads_sentences_and_what_to_try_next(config: Path) -> None:
     market = load_market(config)
     assert lines[0] == f"{market.name}: a new market, in {market.data_directory}\n"
     assert "5 nodes to start" in lines[1]
+    assert lines[2] == f"durability {market.durability}: {market.durability.meaning}.\n"
     assert all(f"{name} is ready (" in said for name in NAMES)
     assert " is ready (5 of 5)" in said
     for step in next_steps(market, config, NAMES):
@@ -158,6 +175,8 @@ def test_a_person_reads_sentences_and_what_to_try_next(config: Path) -> None:
 def test_next_steps_are_commands_that_exist_and_can_work(tmp_path: Path) -> None:
     path = market_file(tmp_path, SMALL)
     market = load_market(path)
+    assert next_steps(market, path, list(market.by_name))[2] == f"isocast listen --config {path}"
+    market = replace(market, guests=GuestTable(allowed=False))
     all_steps = next_steps(market, path, list(market.by_name))
     assert all_steps[0] == f"isocast top --config {path}"
     assert all_steps[1].endswith(f"| isocast publish --config {path} --source floor")
@@ -380,10 +399,11 @@ def test_nodes_that_run_already_are_named_in_one_sentence(
             if plan.start and (names is None or plan.name in names):
                 held = opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
                 held.bind((plan.address, plan.port))
-        assert main(["up", "--config", str(config)]) == 3
+        with is_running(config):
+            assert main(["up", "--config", str(config)]) == 3
     got = capsys.readouterr()
     assert got.err.count("\n") == 1
-    assert f"{who.format(market.name)} already, " in got.err
+    assert f"{who.format(market.name)} already, by `isocast up` or `isocast node` of {config}" in got.err
     assert not market.data_directory.exists(), "and nothing was founded"
 
 

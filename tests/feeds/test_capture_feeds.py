@@ -6,6 +6,7 @@ ISOCAST_DATA=/path/to/data pytest tests/feeds/test_capture_feeds.py
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from struct import pack
 
@@ -19,7 +20,7 @@ from tests.feeds.tape_samples import NOON, block, cta, nyse, nyse_add, nyse_mapp
 from isocast.feeds.capture_feeds import CaptureFeed
 from isocast.feeds.captures import Datagram, read_capture
 from isocast.feeds.itch_reader import ItchDecoder
-from isocast.feeds.mold import packetise
+from isocast.feeds.mold import end_of_session, heartbeat, packetise
 from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
@@ -90,7 +91,9 @@ def test_quotes_count_round_lots_until_november_2025() -> None:
     body = tape.long_quote((29_450_000, 1), (0, 7))
     short = b"GM   " + pack(">HHHH", 5_000, 2, 5_001, 3) + b"N A"
     later = cta("QL", body, seconds=1_762_128_000)
-    events, _ = read(block(1, cta("QL", body), cta("QQ", short), later, feed="Q"))
+    slow = later.replace(b"0R ", b"0H ")
+    events, log = read(block(1, cta("QL", body), cta("QQ", short), slow, feed="Q"))
+    assert log.quote_conditions == {"regular": 2, "slow on both sides": 1}
     assert rows(events, "kind", "side", "flags", "symbol", "price", "quantity") == [
         (EventKind.QUOTE, Side.BUY, EventFlag.LINKED, b"IBM", 294_500, 100),
         (EventKind.QUOTE, Side.SELL, 0, b"IBM", 0, 0),
@@ -116,7 +119,7 @@ def test_halts_and_what_no_event_carries() -> None:
 def test_the_utp() -> None:
     finra = bytes(8)
     short_quote = b"AKAM " + pack(">HHHH", 5_123, 1, 5_124, 2) + b"R   0A"
-    long_quote = finra + b"AMZN".ljust(11) + pack(">QIQI", 767_250_000, 3, 767_310_000, 2) + b"R   3A "
+    long_quote = finra + b"AMZN".ljust(11) + pack(">QIQI", 767_250_000, 3, 767_310_000, 2) + b"J   3A "
     short_trade = finra + b"AKAM " + pack(">QHH", 31, 5_123, 20) + b"@  I" + b" 00"
     long_trade = finra + b"AMZN".ljust(11) + pack(">QQI", 32, 767_250_000, 200) + b"@ T " + b" \0\x0000"
     kinds = {"QE": short_quote, "QF": long_quote, "TA": short_trade, "TW": long_trade, "AP": b""}
@@ -128,6 +131,7 @@ def test_the_utp() -> None:
     ]
     assert rows(events, "price", "flags")[-1] == (7_672_500, VOLUME_ONLY | EventFlag.EXTENDED)
     assert log.skipped == {"UTP AP: no event carries it": 1}
+    assert log.quote_conditions == {"regular": 1, "unknown 'J'": 1}
 
 
 @pytest.mark.parametrize(
@@ -221,6 +225,17 @@ def test_what_neither_line_has_is_a_gap() -> None:
     assert log.faults[FeedFault.GAP]["count"] == 2
     assert log.faults[FeedFault.GAP]["first"] == "messages 5 to 6 are missing"
     assert log.faults[FeedFault.GAP]["first_offset"] == 100
+
+
+@pytest.mark.parametrize("last", [heartbeat, end_of_session])
+def test_a_lost_tail_of_the_utp_that_the_next_number_proves_is_a_gap(last: Callable[[str, int], bytes]) -> None:
+    sent = [utp_packet(number, utp("AP", b"")) for number in (1, 2, 3)]
+    beats = heartbeat("UTPSESSION", 3), last("UTPSESSION", 6)
+    _, log = read(*sent[:2], *beats)
+    assert log.faults[FeedFault.GAP]["count"] == 3
+    assert log.faults[FeedFault.GAP]["first"] == "messages 3 to 5 are missing"
+    _, log = read(sent[0], heartbeat("UTPSESSION", 4), sent[2], sent[1])
+    assert not log.faults, "it was ahead of its packets"
 
 
 def test_a_capture_may_mix_feeds() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -13,10 +13,11 @@ from isocast.feeds.days import SKIPPED_TIME, DayClock, WallClock
 from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.lobster import LobsterDecoder
-from isocast.feeds.mappings import TableMapping, TimeForm
+from isocast.feeds.mappings import TableMapping, TimeForm, read_mapping
 from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.feeds.stripe_writer import StripeWriter
 from isocast.feeds.tables import TableDecoder
+from isocast.terms.errors import ConfigurationError
 from isocast.terms.market import EventKind, Mic, Symbol
 from isocast.terms.zones import zone_of
 from isocast.wire.events import EVENT_DTYPE, EventArray, MarketEvent, build_events
@@ -38,12 +39,36 @@ def at(zone: str, day: date, hour: int, minute: int = 0, fold: int = 0) -> int:
     return round(moment.timestamp()) * SECOND
 
 
-def decoded(form: str, zone: str, day: date, *texts: str, strict: bool = True) -> tuple[list[int], FeedLog]:
-    mapping = TableMapping("trade", "t", TimeForm(form), ("t", "p", "q"), price="p", quantity="q", zone=zone)
+def decoded(
+    form: str, zone: str, day: date, *texts: str, strict: bool = True, day_begins: str = ""
+) -> tuple[list[int], FeedLog]:
+    columns = {"price": "p", "quantity": "q", "zone": zone, "day_begins": day_begins}
+    mapping = TableMapping("trade", "t", TimeForm(form), ("t", "p", "q"), **columns)  # type: ignore[arg-type]
     log = FeedLog("t.csv", strict=strict)
     decoder = TableDecoder(mapping, log, day=day, symbol=Symbol("A"), floor=Mic("XNYS"))
     raw = "".join(f"{text},1,1\n" for text in texts).encode()
     return [time for block in decoder.blocks([raw]) for time in block["time"].tolist()], log
+
+
+@pytest.mark.parametrize("zone, day, _", CHANGES)
+@pytest.mark.parametrize("texts", [("18:00:00", "23:30:00", "00:30:00", "09:30:00", "16:59:00")])
+def test_a_trading_day_that_begins_on_the_evening_before_on_the_day_of_a_change(
+    zone: str, day: date, _: int, texts: tuple[str, ...]
+) -> None:
+    found, log = decoded("clock", zone, day, *texts, day_begins="18:00")
+    before = day - timedelta(days=1)
+    expected = [at(zone, before, 18), at(zone, before, 23, 30), at(zone, day, 0, 30), at(zone, day, 9, 30)]
+    assert found == [*expected, at(zone, day, 16, 59)]
+    assert not log.faults
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize("clock", ["24:00", "18", "6pm"])
+def test_what_is_no_clock_is_refused(clock: str) -> None:
+    with pytest.raises(ConfigurationError, match="day_begins"):
+        read_mapping(
+            f'kind="trade"\ntime="t"\ntime_form="clock"\nprice="p"\nquantity="q"\nday_begins="{clock}"', "m.toml"
+        )
 
 
 @pytest.mark.parametrize("zone, day, utc_hour", CHANGES)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import atheris
 
@@ -22,15 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 with atheris.instrument_imports(include=["isocast"]):
     from tests.wire.hostile import examine, seeds
 
-
-def main() -> None:
-    """Fuzz until the time is over, or until something other than a refusal comes out."""
-    with TemporaryDirectory() as corpus:
-        for number, seed in enumerate(seeds()):
-            (Path(corpus) / f"seed-{number:02}").write_bytes(seed)
-        atheris.Setup([*sys.argv, corpus], examine)
-        atheris.Fuzz()
-
+from tests.fuzz.running import fuzz
 
 if __name__ == "__main__":
-    main()
+    fuzz(examine, seeds())

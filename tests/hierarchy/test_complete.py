@@ -21,7 +21,7 @@ from tests.hierarchy.edge_makers import (
 
 from isocast.hierarchy.edge import ConflictFound, Deliver, GapClosed, GapOpened
 from isocast.terms.ids import Epoch
-from isocast.wire.packets import NO_DIGEST, Packet, Receipt, ReleasedPacket, digest_of
+from isocast.wire.packets import NO_DIGEST, Packet, Receipt, ReleasedPacket, short_digest_of
 
 
 def test_the_first_copy_is_delivered_and_the_second_is_not() -> None:
@@ -100,7 +100,7 @@ def test_two_contents_for_one_sequence_are_an_alarm_and_the_first_stands() -> No
     machine = customer()
     machine.step(arrive(rel(1)), NOW)
     [alarm] = machine.step(arrive(rel(1, 2, b"forged")), NOW)
-    assert alarm == ConflictFound(1, 1, 2, digest_of(rel(1).payload), digest_of(b"forged"))
+    assert alarm == ConflictFound(1, 1, 2, short_digest_of(rel(1).payload), short_digest_of(b"forged"))
     counters = machine.snapshot().counters
     assert (counters.conflicts, counters.delivered) == (1, 1)
     assert [line.conflicts for line in machine.snapshot().lines if line.line == 2] == [1]

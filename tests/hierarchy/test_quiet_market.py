@@ -59,6 +59,17 @@ def test_an_archive_whose_receivers_are_all_dead_asks_the_doors_of_others() -> N
     assert world.sequences(ARCHIVE) == world.sequences(CUSTOMER)
 
 
+def test_an_archive_whose_only_living_receiver_has_a_wrong_clock_asks_the_doors_of_others() -> None:
+    """That receiver speaks, holds every token and releases none: it announces nothing new. Swarm seed 3872."""
+    faults: list[dict[str, Any]] = [
+        {"kind": "crash", "at": 0.5, "sites": [1]},
+        {"kind": "clock-step", "at": 0.6, "sites": [2], "step": -0.03},
+    ]
+    world = EdgeRun(*faults, receivers=5, messages=100, arrival_rate=70, archives=1, customers=1).run()
+    assert len(world.sequences(ARCHIVE)) >= 100
+    assert world.sequences(ARCHIVE) == world.sequences(CUSTOMER)
+
+
 def fetched(machine: Customer, now: int) -> tuple[list[FetchRange], int]:
     """What is fetched next, and when."""
     for _ in range(100):

@@ -4,7 +4,6 @@ import select
 import socket
 from collections.abc import Callable, Iterable
 from threading import Thread
-from types import TracebackType
 from typing import Self
 
 from isocast.runtime.market.key_files import MarketKeys, load_keys
@@ -43,9 +42,7 @@ class Ear:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close.close()
         self._thread.join()
         self._closing.close()

@@ -28,6 +28,7 @@ from isocast.wire.events import EVENT_DTYPE, EventArray
 
 __all__ = [
     "MODEM",
+    "OURS",
     "RECEIVERS",
     "Customer",
     "archived",
@@ -39,6 +40,8 @@ __all__ = [
     "until_edges",
 ]
 
+OURS = (b"ICRP", b"ICSV", b"ICSS")
+"""Repairs, proofs and sealed packets: what is no MoldUDP64."""
 MODEM = 56_000
 RECEIVERS = ("a", "b", "c")
 SEAT = {"role": "customer", "lines": ["a", "b"], "retransmit": ["archive"], "start": False}
@@ -54,8 +57,13 @@ def plan_of(version: int, groups: Mapping[int, tuple[str, ...]], period_ns: int 
     return StripePlan(version, (*stripes, EdgeStripe(99, 0, "spare", MODEM, spare=True)), period_ns)
 
 
-def narrow_market(folder: Path, plan: StripePlan, **edge: object) -> Path:
-    """The file of a market whose receivers send narrow stripes, to groups that nobody else has."""
+def narrow_market(
+    folder: Path, plan: StripePlan, settings: Mapping[str, Mapping[str, object]] | None = None, **edge: object
+) -> Path:
+    """The file of a market whose receivers send narrow stripes, to groups that nobody else has.
+
+    `settings` of other tables than that of the edge.
+    """
     (folder / "stripes.toml").write_text(plan_text(plan), encoding="utf-8")
     draw = SystemRandom()
     base = draw.randrange(192, 232) & ~7
@@ -64,11 +72,12 @@ def narrow_market(folder: Path, plan: StripePlan, **edge: object) -> Path:
         "span": 128,
         "groups": f"239.{base}.{draw.randrange(200)}.0",
         "repairs": f"239.{base + 1}.{draw.randrange(200)}.0",
+        "proofs": f"239.{base + 2}.{draw.randrange(200)}.0",
         "port": draw.randrange(32_000, 36_000),
         "request_port": draw.randrange(36_000, 40_000),
         **edge,
     }
-    return market_file(folder, NODES, settings={"edge": table})
+    return market_file(folder, NODES, settings={"edge": table, **(settings or {})})
 
 
 def tape(symbols: list[str], count: int, first_id: int) -> EventArray:
@@ -98,7 +107,7 @@ async def until_edges(world: World, **wanted: object) -> dict[str, dict[str, Any
         if len(views) == len(RECEIVERS) and all(wanted.items() <= view.items() for view in views.values()):
             return views
         assert monotonic() < until, views
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.05)
 
 
 class Customer:
@@ -114,7 +123,7 @@ class Customer:
         listener._drop = self._lose  # noqa: SLF001 - a network that loses is not part of it
 
     def _lose(self, heard: Heard) -> bool:
-        if not heard.raw.startswith(b"ICRP") and parse_packet(heard.raw).messages:
+        if not heard.raw.startswith(OURS) and parse_packet(heard.raw).messages:
             self._clear += 1
             if self._clear in self.losing:
                 return True
@@ -129,7 +138,7 @@ class Customer:
     @property
     def packets(self) -> list[MoldPacket]:
         """Clear ones with messages."""
-        parsed = [parse_packet(heard.raw) for heard in self.heard if not heard.raw.startswith(b"ICRP")]
+        parsed = [parse_packet(heard.raw) for heard in self.heard if not heard.raw.startswith(OURS)]
         return [packet for packet in parsed if packet.messages]
 
     @asynccontextmanager

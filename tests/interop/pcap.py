@@ -36,7 +36,7 @@ def write_pcap(path: Path, datagrams: Sequence[tuple[int, str, int, bytes]]) -> 
 def tshark_json(capture: Path, *options: str, layer: str) -> list[Any]:
     """What tshark says of one protocol in each packet; None where it saw none."""
     command = ["tshark", "-n", "-r", str(capture), *options, "-T", "json", "--no-duplicate-keys", "-J", layer]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert run.returncode == 0, run.stderr
     assert "Lua" not in run.stderr, run.stderr
     return [packet["_source"]["layers"].get(layer) for packet in json.loads(run.stdout)]

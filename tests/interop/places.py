@@ -57,7 +57,7 @@ def own_place() -> Iterator[Place]:
         return
 
 
-def new_market(
+def new_market(  # noqa: PLR0913 (one for each table of the file)
     folder: Path,
     place: Place,
     nodes: Mapping[str, Mapping[str, object]],
@@ -67,8 +67,10 @@ def new_market(
     network: Mapping[str, object] = {},
     clock: Mapping[str, object] = {},
     log: Mapping[str, object] = {},
+    security: Mapping[str, object] = {},
+    more: str = "",
 ) -> Market:
-    """A market file with these nodes in a place, its keys made and every node declared new."""
+    """A market file with these nodes in a place, its keys made and every node declared new; `more` ends the file."""
     folder.mkdir(parents=True, exist_ok=True)
     tables: dict[str, Mapping[str, object]] = {
         "timing": timing,
@@ -76,6 +78,7 @@ def new_market(
         "network": {"groups": place.group(0), "lines": place.group(16), "repairs": place.group(96), **network},
         "clock": {"bound": "1ms", "source": "configured", **clock},
         "log": log,
+        "security": security,
     }
     for number, (name, values) in enumerate(nodes.items(), 1):
         tables[f"nodes.{name}"] = {"address": place.address(number), **values}
@@ -83,7 +86,7 @@ def new_market(
         _table(name, values) for name, values in tables.items()
     )
     file = folder / "market.toml"
-    file.write_text(text, encoding="utf-8")
+    file.write_text(text + more, encoding="utf-8")
     market = load_market(file)
     init_keys(market)
     found_market(market)

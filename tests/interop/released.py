@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from isocast.runtime.disk.journal_reader import JournalCursor, read_blocks
@@ -68,9 +67,7 @@ class JournalWatch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cursor.close()
 
     def look(self) -> Sequence[ReleasedMessage]:

@@ -4,7 +4,7 @@ from tests.interop.stage import Stage
 
 __all__ = ["SHORT", "until_rolled"]
 
-SHORT = {"segment_bytes": "4KiB", "keep_bytes": "8KiB"}
+SHORT = {"segment_bytes": "12KiB", "keep_bytes": "24KiB"}
 """Two segments of a few tokens each, and never fewer than sixteen tokens."""
 
 

@@ -2,14 +2,13 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -17,9 +16,9 @@ from tests.interop.released import JournalWatch
 
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.market.model import Market, NodeRole
-from isocast.runtime.operate.nursery import Nursery
+from isocast.runtime.operate.nursery import Nursery, NurseryProcess
 from isocast.runtime.operate.supervisor import Supervisor, node_command
-from isocast.runtime.watch.status import NodeStatus, Target, poll
+from isocast.runtime.watch.status import NodeStatus, node_target, poll
 from isocast.terms.ids import Label
 from isocast.terms.market import EventKind, Grade
 from isocast.wire.events import EVENT_DTYPE
@@ -32,7 +31,7 @@ PATIENCE_S = 90.0
 """Before something counts as never coming; a passing test does not wait for it."""
 _LOOK_S = 0.02
 _MODULES = (
-    "isocast.cli.node",
+    "isocast.cli.main",
     "isocast.runtime.hosts.process",
     *[f"isocast.runtime.hosts.{role}" for role in ("receiver", "source", "reformation", "retransmit", "customer")],
 )
@@ -86,13 +85,14 @@ class Stage:
         self._publishing: list[Future[None]] = []
         self.supervisor: Supervisor | None = None
         self._nursery = Nursery(_MODULES)
+        self._away: set[str] = set()
 
     # Life ---------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self._logs.mkdir(exist_ok=True)
         self._thread.start()
-        self.supervisor = Supervisor(log_directory=self._logs, launch=self._nursery.launch)
+        self.supervisor = Supervisor(log_directory=self._logs, launch=self._launch)
         try:
             self.call(self._start())
             self.until(lambda: all(child.ready.is_set() for child in self._children()), "everybody is ready")
@@ -106,13 +106,20 @@ class Stage:
         for plan in [plan for plan in self.market.nodes if plan.start]:
             await self._supervising.start(plan.name, node_command(Path(self.market.file), plan.name))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def _launch(
+        self, command: Sequence[str], environment: Mapping[str, str], output: Path | None
+    ) -> NurseryProcess:
+        """A node's process, once nobody keeps it away."""
+        while self._away.intersection(command):  # noqa: ASYNC110 - another thread lets it come back
+            await asyncio.sleep(_LOOK_S)
+        return await self._nursery.launch(command, environment, output)
+
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def _end(self) -> None:
         self._going.clear()
+        self._away.clear()
         for future in self._publishing:
             future.cancel()
         try:
@@ -156,6 +163,13 @@ class Stage:
         children = self._supervising.children
         self.until(lambda: not any(pid and children[name].pid == pid for name, pid in pids.items()), "the killed end")
 
+    @contextmanager
+    def away(self, *names: str) -> Iterator[None]:
+        """Whichever of them dies is not started again before the block ends, however long that takes."""
+        self._away.update(names)
+        yield
+        self._away.difference_update(names)
+
     async def _kill(self, names: Iterable[str], number: signal.Signals) -> dict[str, int | None]:
         pids = {name: self._supervising.children[name].pid for name in names}
         for name in names:
@@ -171,8 +185,21 @@ class Stage:
         """What nodes say of themselves; everybody's without names. Whoever does not answer is left out."""
         plans = [self.market.node(name) for name in names or self.market.by_name]
         plans = [plan for plan in plans if plan.start and plan.http_port]
-        answers = self.call(poll([Target(plan.address, plan.http_port, plan.name) for plan in plans], seconds=5))
+        answers = self.call(poll([node_target(self.market, plan) for plan in plans], seconds=5))
         return {answer.target.name: answer.status for answer in answers if answer.status is not None}
+
+    def all_statuses(self, *names: str) -> dict[str, NodeStatus]:
+        """As `statuses`, of everybody: a node that is busy is asked again."""
+        wanted = [name for name in names or self.market.by_name if self.market.node(name).start]
+        wanted = [name for name in wanted if self.market.node(name).http_port]
+        found: dict[str, NodeStatus] = {}
+
+        def answered() -> bool:
+            found.update(self.statuses(*[name for name in wanted if name not in found]))
+            return len(found) == len(wanted)
+
+        self.until(answered, "every node tells its status")
+        return {name: found[name] for name in wanted}
 
     def until_whole(self) -> None:
         """Every primary receiver is ready and on one ring with all others."""

@@ -6,10 +6,13 @@ notice, and two customers have the same merged tape in the end, with everything 
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import time_ns
 
 import numpy as np
+from tests.interop.stalls import Stalls
 from tests.runtime.worlds import Nodes, World, eventually, market_file, run
 from tests.ticker.test_digest import digest_of
 
@@ -93,6 +96,7 @@ def published(routes: CoreRoutes, stripe: int) -> TapeDigest:
 def test_a_killed_receiver_of_one_stripe_disturbs_no_other_and_no_tape(tmp_path: Path) -> None:
     async def work() -> None:
         async with World(market_file(tmp_path, NODES, settings=STRIPES)) as world:
+            stalls = opened.enter_context(Stalls())
             await world.start_apart(VICTIM)
             started = [plan.name for plan in world.market.nodes if plan.start and plan.name != VICTIM]
             await world.start(*started)
@@ -108,7 +112,7 @@ def test_a_killed_receiver_of_one_stripe_disturbs_no_other_and_no_tape(tmp_path:
             hearing = [asyncio.create_task(heard[name].hear(listeners[name])) for name in ("desk", "fund")]
             try:
                 await publish_all(floors, range(ROUNDS // 3))
-                before, other = epochs(world, 0), epochs(world, 1)
+                before, other, began = epochs(world, 0), epochs(world, 1), time_ns()
                 await world.kill(VICTIM)
                 await publish_all(floors, range(ROUNDS // 3, 2 * ROUNDS // 3))
                 await eventually(lambda: not epochs(world, 1) & other)
@@ -117,7 +121,8 @@ def test_a_killed_receiver_of_one_stripe_disturbs_no_other_and_no_tape(tmp_path:
                 hearing.append(asyncio.create_task(heard["slow"].hear(listeners["slow"])))
                 total = ROUNDS * EACH * len(FLOORS)
                 await eventually(lambda: all(one.whole.events >= total for one in heard.values()))
-                assert epochs(world, 0) == before, "stripe 0 noticed"
+                stalled = stalls.longest_ns(began, time_ns()) > world.market.timing.process_ns // 2
+                assert stalled or epochs(world, 0) == before, "stripe 0 noticed"
                 last = max(heard["desk"].places)[0]
                 await eventually(lambda: all(listener.cut(last) for listener in listeners.values()))
                 check_cuts(listeners, heard)
@@ -131,7 +136,8 @@ def test_a_killed_receiver_of_one_stripe_disturbs_no_other_and_no_tape(tmp_path:
                     await floor.close()
             check_tapes(heard, core_routes(world.market))
 
-    run(work())
+    with ExitStack() as opened:
+        run(work())
 
 
 def codes(listener: Listener) -> set[str]:

@@ -1,12 +1,13 @@
 """The programs of the tutorial and those in examples/ run as they stand, one after the other, against one market."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.interop.test_how_to import NODES
-from tests.runtime.worlds import market_file, running
+from tests.runtime.worlds import BUSY, market_file, running
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,11 +18,19 @@ def said(folder: Path, *words: str) -> str:
         cwd=folder,
         capture_output=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=240,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if not BUSY.search(line)] == []
     return done.stdout
+
+
+def notebook(path: Path) -> tuple[str, str]:
+    """The code of a notebook's cells, and what they printed when it was kept."""
+    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    printed = ["".join(output["text"]) for cell in cells for output in cell["outputs"]]
+    return "\n".join("".join(cell["source"]) for cell in cells), "".join(printed)
 
 
 def test_the_programs_of_the_tutorial_say_what_it_says(tmp_path: Path) -> None:
@@ -38,9 +47,18 @@ def test_the_programs_of_the_tutorial_say_what_it_says(tmp_path: Path) -> None:
 
 def test_the_examples_run(tmp_path: Path) -> None:
     programs = {path.stem: str(path) for path in (ROOT / "examples").glob("*.py")}
-    assert set(programs) == {"asynchronous", "customer", "floor", "tape"}
+    del programs["trader"]  # It needs a gateway: tests/runtime/client/test_trader.py runs it.
+    assert set(programs) == {"asynchronous", "customer", "floor", "quiz_buzzer", "tape"}
     with running(market_file(tmp_path, NODES)):
         assert said(tmp_path, programs["floor"]) == "3 events are safe, in 1 message\n"
         assert said(tmp_path, programs["customer"]) == "VOD traded for 43490.0000\n"
         assert said(tmp_path, programs["tape"]).startswith("VOD      last 72.6000 bid None ask None volume 600\n")
         assert said(tmp_path, programs["asynchronous"]) == "mark heard as sequence 2\n"
+        program, output = notebook(ROOT / "examples" / "notebook.ipynb")
+        assert said(tmp_path, "-c", program) == output
+        asked, *presses, verdict = said(tmp_path, programs["quiz_buzzer"]).splitlines()
+        assert asked == "asked at london-floor"
+        answers = [line.split(maxsplit=1)[1] for line in presses]
+        assert sorted(answers) == ["anna says Paris", "ben says Lyon", "carla says Paris"]
+        first = next(answer for answer in answers if answer.endswith("Paris"))
+        assert verdict == f"{first.split()[0]} wins"

@@ -9,7 +9,6 @@ from tests.interop.places import new_market, own_place
 from tests.interop.stage import Stage
 from tests.interop.verdict import check_journals
 
-from isocast.runtime.operate import supervisor
 from isocast.runtime.watch.status import NodeStatus
 
 NODES: dict[str, dict[str, object]] = {
@@ -31,7 +30,7 @@ def test_a_retransmit_server_that_hangs_keeps_nobody_from_what_receivers_have(tm
         stage.publish()
         stage.until_published(5)
         stage.until_heard()
-        pid = stage.statuses("archive")["archive"].pid
+        pid = stage.all_statuses("archive")["archive"].pid
         os.kill(pid, signal.SIGSTOP)
         try:
             stage.kill("bank")
@@ -48,9 +47,7 @@ def test_a_retransmit_server_that_hangs_keeps_nobody_from_what_receivers_have(tm
         check_journals(stage, promised)
 
 
-def test_the_other_line_carries_on_while_the_ring_re_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # London stays away for longer than a customer needs to call its line silent.
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 3.0)
+def test_the_other_line_carries_on_while_the_ring_re_forms(tmp_path: Path) -> None:
     with own_place() as place, Stage(new_market(tmp_path, place, NODES)) as stage:
 
         def bank() -> NodeStatus | None:
@@ -63,19 +60,19 @@ def test_the_other_line_carries_on_while_the_ring_re_forms(tmp_path: Path, monke
         stage.publish()
         stage.until_published(5)
         stage.until(lambda: follows("london"), "the bank follows its first line")
-        stage.kill("london")
-        stage.until(lambda: follows("tokyo"), "the bank follows its other line")
-        heard = stage.edges["bank"]
-        before = len(heard.look())
-        stage.until(lambda: len(heard.look()) >= before + 5, "messages come by it, from a ring of two")
+        with stage.away("london"):
+            stage.kill("london")
+            stage.until(lambda: follows("tokyo"), "the bank follows its other line")
+            heard = stage.edges["bank"]
+            before = len(heard.look())
+            stage.until(lambda: len(heard.look()) >= before + 5, "messages come by it, from a ring of two")
         stage.until_ready("london")
         stage.until_whole()
         stage.until(lambda: follows("london"), "the first line is taken back")
-        status = bank()
-        assert status is not None
-        assert status.totals["line_switches_total"] >= 2
-        assert status.totals["line_conflicts_total"] == 0
-        assert status.gauges.waiting is None
+        totals = stage.all_statuses("bank")["bank"].totals
+        assert totals["line_switches_total"] >= 2
+        assert totals["line_conflicts_total"] == 0
+        stage.until(lambda: (now := bank()) is not None and now.gauges.waiting is None, "the bank waits for nothing")
         stage.quiet()
         promised = stage.until_released()
         stage.until_heard()
@@ -83,4 +80,4 @@ def test_the_other_line_carries_on_while_the_ring_re_forms(tmp_path: Path, monke
         log = (tmp_path / "logs" / "bank.log").read_text(encoding="utf-8")
         told = [line for line in log.splitlines() if "line switched" in line]
         assert "tokyo" in told[0]
-        assert "london" in told[-1]
+        assert any("london" in line for line in told[1:])

@@ -69,10 +69,10 @@ class Theatre:
         """A frame of a line, or of the control group."""
         kind = peek_kind(frame)
         if kind is PacketKind.REL:
-            self._on_line(decode(frame, self._edge))
+            self._on_line(decode(frame, self._edge, self.stage.market.id))
         elif kind in (PacketKind.TOKEN, PacketKind.TOKENPART) and self._kill_next_owner:
             self._kill_next_owner = False
-            self.killed = self.stage.market.name_of(decode(frame, self._core).sender)
+            self.killed = self.stage.market.name_of(decode(frame, self._core, self.stage.market.id).sender)
             self.stage.kill(self.killed)
 
     def _on_line(self, packet: object) -> None:

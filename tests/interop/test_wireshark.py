@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.interop.pcap import needs_tshark, tshark_json, write_pcap
 from tests.wire import samples
-from tests.wire.samples import KEYS, SAMPLES
+from tests.wire.samples import KEYS, MARKET, SAMPLES
 
 from isocast.terms.ids import Epoch
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
@@ -22,6 +22,7 @@ from isocast.wire.packets import (
     ControlEntry,
     ControlKind,
     Data,
+    Disclose,
     Invite,
     Join,
     LineAck,
@@ -34,11 +35,14 @@ from isocast.wire.packets import (
     NextNumber,
     Packet,
     PlanVersion,
+    Proof,
     Range,
     RangeReply,
+    Receipt,
     Refuse,
     ReleasedPacket,
     Repair,
+    SourceChain,
     Suspect,
     Token,
 )
@@ -97,8 +101,16 @@ def little(value: int) -> bytes:
     return value.to_bytes((value.bit_length() + 7) // 8, "little")
 
 
+def signature_fields(signature: bytes) -> Fields:
+    return flat({"serial": int.from_bytes(signature[:8], "little"), "bytes": signature[8:]}, "signature.")
+
+
+def signed_fields(signature: bytes) -> Fields:
+    return flat({"signature": [signature_fields(signature)]}) if signature else {}
+
+
 def token_fields(token: Token) -> Fields:
-    wide = any(value > 255 for step in token.interleave for value in step)
+    wide, shows = any(value > 255 for step in token.interleave for value in step), bool(token.disclosures)
     fields = flat(
         {
             **epoch("epoch", token.epoch),
@@ -115,19 +127,32 @@ def token_fields(token: Token) -> Fields:
             "steps": len(token.interleave),
             "grants": len(token.grants),
             "controls": len(token.control),
-            "flags": f"0x{wide:02x}",
-            "flags_tree": flat({"flags.wide": wide}, "token."),
+            "flags": f"0x{wide | shows << 1:02x}",
+            "flags_tree": flat({"flags.wide": wide, "flags.discloses": shows}, "token."),
         },
         "token.",
     )
-    return fields | flat(
-        {
-            "run": [flat(run._asdict(), "run.") for run in token.runs],
-            "step": [flat({"run": run, "count": count}, "step.") for run, count in token.interleave],
-            "grant": [flat(grant._asdict(), "grant.") for grant in token.grants],
-            "control": [control_fields(entry) for entry in token.control],
-        }
+    if shows:
+        fields |= flat({"disclosures": len(token.disclosures)}, "token.")
+    return (
+        fields
+        | signed_fields(token.signature)
+        | flat(
+            {
+                "run": [flat(run._asdict(), "run.") for run in token.runs],
+                "step": [flat({"run": run, "count": count}, "step.") for run, count in token.interleave],
+                "grant": [flat(grant._asdict(), "grant.") for grant in token.grants],
+                "control": [control_fields(entry) for entry in token.control],
+                "disclosure": [
+                    disclosure_fields(*one[1:]) | flat({"source": one[0]}, "disclosure.") for one in token.disclosures
+                ],
+            }
+        )
     )
+
+
+def disclosure_fields(number: int, link: bytes) -> Fields:
+    return flat({"number": number, "link": link}, "disclosure.")
 
 
 def control_fields(entry: ControlEntry) -> Fields:
@@ -182,7 +207,8 @@ def join_fields(join: Join) -> Fields:
         "next_count": len(join.next_numbers),
     }
     others = flat({**epoch("ballot", join.ballot), "heard": join.heard})
-    return flat(own, "join.") | others | lists(join.universe, join.next_numbers)
+    lasts = lists(join.universe, join.next_numbers) | signed_fields(join.signature)
+    return flat(own, "join.") | others | lasts
 
 
 def ring_fields(ring: NewRing) -> Fields:
@@ -197,11 +223,27 @@ def ring_fields(ring: NewRing) -> Fields:
         "holders": len(ring.holders),
         "universe_count": len(ring.universe),
         "next_count": len(ring.next_numbers),
+        "vote_count": len(ring.votes),
         "member": ring.ring,
         "commit": ring.commits,
         "holder": ring.holders,
     }
-    return flat(own, "ring.") | flat(epoch("ballot", ring.ballot)) | lists(ring.universe, ring.next_numbers)
+    votes = [
+        flat(
+            {
+                "site": vote.site,
+                **epoch("epoch", vote.epoch),
+                "held": vote.held,
+                "digest": vote.digest,
+                "rest": vote.rest,
+            },
+            "vote.",
+        )
+        | signature_fields(vote.signature)
+        for vote in ring.votes
+    ]
+    lasts = lists(ring.universe, ring.next_numbers) | flat({"vote": votes}) | signed_fields(ring.signature)
+    return flat(own, "ring.") | flat(epoch("ballot", ring.ballot)) | lasts
 
 
 def version_fields(name: str, version: PlanVersion) -> Fields:
@@ -268,17 +310,33 @@ def released_fields(rel: ReleasedPacket, rows: Sequence[MarketEvent]) -> Fields:
 
 PLAIN: dict[PacketKind, tuple[str, dict[str, str]]] = {
     PacketKind.TOKENPART: ("part.", {"token": "token_number", "part": "part", "parts": "parts", "body": "body"}),
-    PacketKind.RECEIPT: ("receipt.", {"held": "held", "digest": "digest"}),
     PacketKind.PENDING: ("pending.", {"token": "token_number"}),
     PacketKind.STANDING: ("standing.", {"source": "source", "next_number": "next_number", "token": "token_number"}),
     PacketKind.SECTOKEN: ("sectoken.", {"group": "group", "token": "token_number"}),
+    PacketKind.PROOF: (
+        "proof.",
+        {
+            "token": "token_number",
+            "instant": "instant",
+            "first": "first",
+            "edge_stripe": "edge_stripe",
+            "version": "version",
+            "part": "part",
+            "parts": "parts",
+            "salt": "salt",
+            "digest": "digests",
+        },
+    ),
+    PacketKind.SRCCHAIN: ("chain.", {"since": "since", "before": "before", "number": "number", "digest": "digest"}),
     PacketKind.RXREQ: ("range.", {"unit": "kind", "first": "first", "last": "last"}),
     PacketKind.RXREP: ("range.", {"unit": "kind", "first": "first", "last": "last", "low_water": "low_water"}),
 }
-"""Kinds without lists: the prefix, and for each field the packet's attribute."""
+"""Kinds with nothing inside another: the prefix, and for each field the packet's attribute."""
 
 
-def body_fields(kind: PacketKind, packet: Packet, rows: Sequence[MarketEvent]) -> Fields:
+def body_fields(  # noqa: C901, PLR0912 (one case per kind)
+    kind: PacketKind, packet: Packet, rows: Sequence[MarketEvent]
+) -> Fields:
     match packet:
         case Data():
             numbers = flat({"number": packet.number, "base": packet.base}, "data.")
@@ -294,7 +352,10 @@ def body_fields(kind: PacketKind, packet: Packet, rows: Sequence[MarketEvent]) -
             own = {"token": packet.token_number, "suspect": packet.suspect, "reason": REASONS[packet.reason]}
             return flat(own | epoch("promised", packet.promised), "suspect.")
         case Invite():
-            return flat(epoch("ballot", packet.ballot))
+            return flat(epoch("ballot", packet.ballot)) | signed_fields(packet.signature)
+        case Receipt():
+            own = flat({"held": packet.held, "digest": packet.digest}, "receipt.")
+            return own | signed_fields(packet.signature)
         case Refuse():
             own = flat(epoch("promised", packet.promised) | {"held": packet.held}, "refuse.")
             return own | flat(epoch("ballot", packet.ballot))
@@ -304,6 +365,8 @@ def body_fields(kind: PacketKind, packet: Packet, rows: Sequence[MarketEvent]) -
             return ring_fields(packet)
         case ReleasedPacket():
             return released_fields(packet, rows)
+        case Disclose():
+            return flat({"disclosure": [disclosure_fields(*link) for link in packet.links]})
         case LineAsk():
             return version_fields("version", packet.version) | version_fields("held", packet.held)
         case LineAck():
@@ -312,7 +375,8 @@ def body_fields(kind: PacketKind, packet: Packet, rows: Sequence[MarketEvent]) -
             return line_fields(packet)
         case _:
             prefix, names = PLAIN[kind]
-            return flat({name: getattr(packet, attribute) for name, attribute in names.items()}, prefix)
+            own = flat({name: getattr(packet, attribute) for name, attribute in names.items()}, prefix)
+            return own | (signed_fields(packet.signature) if isinstance(packet, Proof | SourceChain) else {})
 
 
 FLAGS = {
@@ -332,11 +396,12 @@ def packet_fields(kind: PacketKind, packet: Packet, rows: Sequence[MarketEvent] 
             "magic": "IC",
             "version": VERSION,
             "kind": kind,
+            "market": f"0x{MARKET.hex()}",
             "stripe": packet.stripe,
             "flags": f"0x{value:04x}",
             **epoch("epoch", packet.epoch),
             "sender": packet.sender,
-            "tag": encode(packet, KEYS)[-16:],
+            "tag": encode(packet, KEYS, MARKET)[-16:],
         }
     )
     if names:
@@ -349,7 +414,7 @@ def packet_fields(kind: PacketKind, packet: Packet, rows: Sequence[MarketEvent] 
 
 @needs_tshark
 def test_every_field_of_every_kind(tmp_path: Path) -> None:
-    decoded = seen(tmp_path, [encode(packet, KEYS) for packet in SAMPLES.values()])
+    decoded = seen(tmp_path, [encode(packet, KEYS, MARKET) for packet in SAMPLES.values()])
     assert len(decoded) == len(PacketKind)
     for (kind, packet), fields in zip(SAMPLES.items(), decoded, strict=True):
         assert fields == packet_fields(kind, packet), kind
@@ -362,7 +427,19 @@ def test_what_the_samples_leave_out(tmp_path: Path) -> None:
     long_run = token.runs[0]._replace(count=300)
     entry = ControlEntry(ControlKind.FORCE_UNIVERSE, 2, pack("<2I", 1, 70_000))
     wide = Token(
-        *samples.HEADER, 7, 1, 2, (long_run,), ((0, 300),), (entry,), token.commit, token.reveal, 0, 5, (), token.commit
+        *samples.HEADER,
+        7,
+        1,
+        2,
+        (long_run,),
+        ((0, 300),),
+        (entry,),
+        token.commit,
+        token.reveal,
+        0,
+        5,
+        (),
+        token.prev_digest,
     )
     payload = build_events(ROWS).tobytes()
     join, rel = SAMPLES[PacketKind.JOIN], SAMPLES[PacketKind.REL]
@@ -371,6 +448,8 @@ def test_what_the_samples_leave_out(tmp_path: Path) -> None:
         (PacketKind.TOKEN, wide, ()),
         (PacketKind.REPAIR, Repair(*samples.HEADER, wide), ()),
         (PacketKind.REPAIR, Repair(*samples.HEADER, SAMPLES[PacketKind.TOKENPART]), ()),  # type: ignore[arg-type]
+        (PacketKind.TOKEN, samples.DISCLOSING, ()),
+        (PacketKind.DISCLOSE, Disclose(*samples.HEADER, ()), ()),
         (PacketKind.DATA, Data(*samples.HEADER, 1, 1, payload), ROWS),
         (PacketKind.DATA, Data(*samples.HEADER, 1, 1, b""), ()),
         (PacketKind.REL, rel._replace(payload=payload, proof=b"", uncertified=True), ROWS),
@@ -380,7 +459,7 @@ def test_what_the_samples_leave_out(tmp_path: Path) -> None:
         (PacketKind.JOIN, join._replace(heard=(), universe=(), next_numbers=(), leaving=False), ()),
         (PacketKind.RXREP, RangeReply(*samples.HEADER, Range.HEADS, 1, (1 << 64) - 1, 1), ()),
     ]
-    decoded = seen(tmp_path, [encode(packet, KEYS) for _, packet, _ in cases])
+    decoded = seen(tmp_path, [encode(packet, KEYS, MARKET) for _, packet, _ in cases])
     for (kind, packet, rows), fields in zip(cases, decoded, strict=True):
         assert fields == packet_fields(kind, packet, rows), kind
 
@@ -391,7 +470,9 @@ def test_a_sealed_payload_stays_bytes(tmp_path: Path) -> None:
     raw = build_events(ROWS).tobytes()
     payloads = [raw + bytes(16), b"\x63" + raw[1:], raw[:3] + b"\x80" + raw[4:]]
     packets = [Data(*samples.HEADER, 1, 1, payload) for payload in payloads]
-    for packet, fields in zip(packets, seen(tmp_path, [encode(packet, KEYS) for packet in packets]), strict=True):
+    for packet, fields in zip(
+        packets, seen(tmp_path, [encode(packet, KEYS, MARKET) for packet in packets]), strict=True
+    ):
         assert fields == packet_fields(PacketKind.DATA, packet)
 
 
@@ -401,9 +482,11 @@ def test_damage_is_shown_and_nothing_fails(tmp_path: Path) -> None:
     frames = []
     for packet in SAMPLES.values():
         # A piece of DATA, TOKENPART or REPAIR has bytes to its end: cut it within its fields.
-        frames += [encode(packet, KEYS)[:cut] for cut in (40, 41, 43)]
-    token = encode(samples.TOKEN, KEYS)
-    frames += [token + b"\0", *[token[:cut] for cut in range(60, len(token), 17)]]
+        # A DISCLOSE of nothing is whole.
+        cuts = (45, 47) if isinstance(packet, Disclose) else (44, 45, 47)
+        frames += [encode(packet, KEYS, MARKET)[:cut] for cut in cuts]
+    token = encode(samples.TOKEN, KEYS, MARKET)
+    frames += [token + b"\0", *[token[:cut] for cut in range(64, len(token), 17)]]
     decoded = seen(tmp_path, frames)
     assert None not in decoded
     assert all("isocast.malformed" in str(fields) for fields in decoded)
@@ -412,8 +495,8 @@ def test_damage_is_shown_and_nothing_fails(tmp_path: Path) -> None:
 @needs_tshark
 def test_the_port_preference_and_strangers(tmp_path: Path) -> None:
     """Other people's packets are theirs, unless the port is said to be ours."""
-    frame = encode(SAMPLES[PacketKind.PENDING], KEYS)
-    strangers = [b"IC\x01" + frame[3:], b"XX" + frame[2:], frame[:2] + bytes((VERSION, 0x63)) + frame[4:], frame[:39]]
+    frame = encode(SAMPLES[PacketKind.PENDING], KEYS, MARKET)
+    strangers = [b"IC\x01" + frame[3:], b"XX" + frame[2:], frame[:2] + bytes((VERSION, 0x63)) + frame[4:], frame[:43]]
     assert seen(tmp_path, [frame, *strangers])[1:] == [None] * 4
     told = seen(tmp_path, [frame, *strangers], "-o", f"isocast.ports:{PORT}")
     assert told[0] == packet_fields(PacketKind.PENDING, SAMPLES[PacketKind.PENDING])

@@ -30,7 +30,9 @@ from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.market import EventFlag, EventKind, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
 from isocast.wire.journal_blocks import JournalMessage, ReleasedBlock
-from isocast.wire.packets import payload_digest
+from isocast.wire.journal_proofs import BlockProof, Statement
+from isocast.wire.packets import payload_digest, short_digest_of
+from isocast.wire.signing import SignedKind
 
 __all__ = [
     "BEGINNING",
@@ -115,9 +117,11 @@ class Market:
                     journal.append(self.as_released(receiver, block))
 
     def as_released(self, receiver: int, block: ReleasedBlock) -> ReleasedBlock:
-        """A block with the release time of a receiver."""
+        """A block with the release time of a receiver; the last one keeps proofs, which readers must step over."""
         draw = np.random.Philox(key=[receiver, block.first_sequence]).random_raw()
-        return replace(block, released_at=block.due + int(draw) % JITTER)
+        said = Statement(SignedKind.TOKEN, block.epoch, receiver, b"", bytes(block.token_number % 40))
+        proof = BlockProof((), (said,)) if receiver == self.receivers[-1] else None
+        return replace(block, released_at=block.due + int(draw) % JITTER, proof=proof)
 
     def write(self, missing: Mapping[tuple[int, int], Sequence[range]]) -> None:
         """All journals."""
@@ -247,6 +251,6 @@ def token_block(
         due=instant + DELAY,
         released_at=instant + DELAY,
         clock_bound_ns=CLOCK_BOUND,
-        shuffle_key=payload_digest(b"%d %d" % (stripe, token)),
+        shuffle_key=short_digest_of(b"%d %d" % (stripe, token)),
         messages=messages,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,9 @@ from isocast.lake.source import archive as source_archive
 from isocast.lake.source.journal import IsocastSource
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.runtime.net.door import Visit
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
+from isocast.runtime.net.door import Visit, visit_node
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.wire.events import EventArray
 from isocast.wire.journal_blocks import view_block
@@ -129,9 +132,27 @@ def test_a_wrong_option_is_named(world: World, options: dict[str, object], rule:
 
 def test_a_seat_that_is_kept_for_programs_is_taken_by_itself(world: World, tmp_path: Path) -> None:
     assert read_table(None, ["id"], IsocastSource, market=world.path).num_rows == EVENTS
-    taken = market_file(tmp_path, SMALL)
+    closed = market_file(tmp_path, SMALL, settings={"guests": {"allowed": False}})
     with pytest.raises(ConfigurationError, match="option as: is missing: the name of a customer"):
-        read_table(None, None, IsocastSource, market=taken)
+        read_table(None, None, IsocastSource, market=closed)
+
+
+def test_without_a_seat_a_lake_is_a_guest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each server sees a guest by its key, and gives the same sequence as to a customer."""
+    alive = load_market(world.path)
+    seatless = replace(alive, nodes=tuple(plan for plan in alive.nodes if plan.role is not NodeRole.CUSTOMER))
+    monkeypatch.setattr(source_archive, "load_market", lambda _: seatless)
+    seen: list[str] = []
+
+    async def visiting(market: Market, there: NodePlan, name: str, key: bytes) -> Visit:
+        seen.append(name)
+        return await visit_node(market, there, name, key)
+
+    monkeypatch.setattr(source_archive, "visit_node", visiting)
+    for server in ("archive", "b"):
+        table = read_table(None, ["id"], IsocastSource, market=world.path, server=server)
+        assert ids(table) == list(range(1, EVENTS + 1))
+    assert {name.partition("/")[0] for name in seen} == {"guest"}
 
 
 def test_a_server_that_is_down_is_named(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_record import JournalRecord, record_path, write_record
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.terms.errors import ConfigurationError
-from isocast.wire.journal import BLOCK_HEADER_BYTES
+from isocast.wire.journal import BLOCK_HEADER_BYTES, JOURNAL_VERSION
 from isocast.wire.journal_blocks import JournalMessage, ReleasedBlock
 
 if TYPE_CHECKING:
@@ -571,7 +571,7 @@ def test_payloads_that_all_differ_from_their_digests_are_not_passed_over(
     second = released(segment_files(market.journal(1, 0))[1].path)
 
     def other(block: ReleasedBlock) -> ReleasedBlock:
-        return replace(block, messages=[(*message[:2], bytes(16), message[3]) for message in block.messages])
+        return replace(block, messages=[(*message[:2], bytes(32), message[3]) for message in block.messages])
 
     for site in market.receivers:
         rewrite(segment_files(market.journal(site, 0))[1].path, lambda old: [other(block) for block in old])
@@ -625,13 +625,13 @@ def test_a_torn_segment_in_the_middle_is_named_with_what_it_lacks(market: Market
 def test_a_newer_version_is_named_and_not_clean(market: Market) -> None:
     file = segment_files(market.journal(2, 0))[1]
     raw = bytearray(file.path.read_bytes())
-    raw[8:10] = (2).to_bytes(2, "little")
+    raw[8:10] = (JOURNAL_VERSION + 1).to_bytes(2, "little")
     file.path.write_bytes(raw)
     report = look(market)
     assert report.verdict is Verdict.INCOMPLETE
     (finding,) = report.findings
     assert (finding.kind, finding.file, finding.sequence) == (FindingKind.UNREAD, str(file.path), file.first_sequence)
-    assert "version 2; this program reads version 1" in finding.text
+    assert "version 4; this program reads versions 2 and 3" in finding.text
     assert sum(cover.unread_bytes for cover in report.covers) == len(raw)
 
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.left_behind import own_place
 from tests.lake.markets import CLOCK_BOUND, write_market
 from tests.lake.measured import line, write_lines
 from tests.lake.planted import flip_in_place
@@ -85,9 +93,59 @@ def test_a_site_has_one_name_in_all_its_stripes(tmp_path: Path) -> None:
         (["fairness", "--journals", ".", "--fraction", "1"], "Must be < 1"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_2(words: list[str], rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line_and_exit_2(
+    words: list[str],
+    rule: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # Where no market runs.
     assert main(["lake", *words]) == 2
     got = capsys.readouterr()
     assert got.out == ""
     assert got.err.count("\n") == 1
     assert rule in got.err
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "number, stage",
+    [
+        (signal.SIGHUP, "Java starts"),
+        (signal.SIGINT, "a query runs"),
+        (signal.SIGINT, "tables are written"),
+        (signal.SIGTERM, "tables are written"),
+    ],
+)
+def test_a_signal_at_any_stage_of_a_query_is_one_line_and_java_goes_too(
+    number: signal.Signals, stage: str, tmp_path: Path
+) -> None:
+    """No word of py4j's, and nobody left, whichever of the threads, sockets and processes it meets."""
+    market = write_market(tmp_path / "market", events=3_000, stripes=(0,))
+    lake = tmp_path / "lake"
+    words = ["lake", "run", "--journals", str(market.path), "--lake", str(lake), "--json"]
+    with own_place() as place:
+        awaited: Callable[[], bool] = {
+            "Java starts": lambda: any("java" in one for one in place.left()),
+            "a query runs": lambda: any("pyspark" in one and "java" not in one for one in place.left()),
+            "tables are written": lambda: any(lake.glob("bronze/*/_log/*")),
+        }[stage]
+        with subprocess.Popen(
+            [sys.executable, "-m", "isocast", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            env=place.environment,
+            start_new_session=True,
+        ) as process:
+            until = monotonic() + 240
+            while process.poll() is None and not awaited():
+                assert monotonic() < until
+                sleep(0.1)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            _, said = process.communicate(timeout=240)
+            left = place.left()
+    assert (process.returncode, said) == (130, "isocast: interrupted\n")
+    assert left == []

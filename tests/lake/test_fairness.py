@@ -206,8 +206,11 @@ def test_every_figure_of_a_market_is_the_one_that_duckdb_finds(spark: SparkSessi
 
 
 def test_places_that_lose_together_are_found(spark: SparkSession, tmp_path: Path) -> None:
-    from isocast.lake.fairness import loss_correlation, losses_by_place  # noqa: PLC0415
-    from isocast.lake.measurement_lines import read_measurements  # noqa: PLC0415
+    from isocast.lake.fairness import (  # noqa: PLC0415
+        loss_correlation,
+        losses_by_place,
+        read_measurements,
+    )
 
     for node, lossy in (("paris", {2, 5, 6}), ("rome", {2, 5, 6}), ("oslo", {1, 3, 7})):
         told = [
@@ -242,8 +245,11 @@ def test_places_that_lose_together_are_found(spark: SparkSession, tmp_path: Path
 
 
 def test_lines_that_cannot_be_read_are_counted_by_reason(spark: SparkSession, tmp_path: Path) -> None:
-    from isocast.lake.fairness import delay_quantiles, token_delays  # noqa: PLC0415
-    from isocast.lake.measurement_lines import read_measurements  # noqa: PLC0415
+    from isocast.lake.fairness import (  # noqa: PLC0415
+        delay_quantiles,
+        read_measurements,
+        token_delays,
+    )
 
     good = [line("paris", second, {}, [[9, second, (second + 1) * MS]]) for second in range(100)]
     newer = json.dumps({**json.loads(good[0]), "v": 2})

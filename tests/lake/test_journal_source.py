@@ -35,7 +35,7 @@ from isocast.wire.journal import (
     SEGMENT_HEADER_BYTES,
     pack_block_header,
 )
-from isocast.wire.journal_blocks import ReleasedBlock, view_block
+from isocast.wire.journal_blocks import DIRECTORY_OFFSETS, ReleasedBlock, view_block
 from isocast.wire.packets import payload_digest
 
 
@@ -351,8 +351,8 @@ def _starts(file: Path) -> list[int]:
 @pytest.mark.parametrize(
     "where, value, rule",
     [
-        (36, (1 << 32) - 1, "count different events"),
-        (36, 3, "count different events"),
+        (DIRECTORY_OFFSETS["events"], (1 << 32) - 1, "count different events"),
+        (DIRECTORY_OFFSETS["events"], 3, "count different events"),
         (-1, 0xFFFF_FFFF, "its texts are not ASCII"),
     ],
 )
@@ -475,7 +475,7 @@ def test_a_second_journal_of_one_receiver_is_refused(market: Market, tmp_path: P
         ({"receiver": "lodnon-0", "stripe": 0}, 'did you mean "london-0"'),
         ({"symbol": "TOO LONG A NAME"}, "printable ASCII"),
         ({"onError": "ignore"}, "fail or quarantine"),
-        ({"frame": "all"}, "released or quarantine"),
+        ({"frame": "all"}, "released or messages or quarantine"),
         ({"market": "market.toml"}, "either a folder"),
         ({"columns": "prise"}, r"no column 'prise'; did you mean \"price\"\? \(there are stripe, .*, uncertified\)"),
         ({"columns": "price,,symbol"}, "no column ''"),

@@ -262,8 +262,8 @@ def test_a_batch_write_without_a_market_says_so() -> None:
     [
         (("kind", "floor", "qty"), {"order": "qty"}, "there is no column 'qty'"),
         (("kind", "event_ns"), {}, "floor is missing"),
-        (("kind", "floor", "price"), {}, "'event_ns' is no column of whole numbers"),
-        (("kind", "floor", "event_ns"), {"order": "floor"}, "no column of whole numbers"),
+        (("kind", "floor", "price"), {}, "'event_ns' is not a column of whole numbers"),
+        (("kind", "floor", "event_ns"), {"order": "floor"}, "'floor' is not a column of whole numbers of this frame$"),
         (("kind", "floor", "event_ns"), {"sorce": "x"}, 'did you mean "source"'),
         (("kind", "floor", "event_ns"), {"source": ""}, "source: is missing"),
         (("kind", "floor", "event_ns"), {"checkpointLocation": "s3://x/y"}, "s3://x/y is no local folder: set"),

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
@@ -156,6 +157,14 @@ def test_a_master_says_its_cores(master: str, cores: int | None) -> None:
 def test_partitions_follow_the_cores(tmp_path: Path) -> None:
     key = "spark.sql.shuffle.partitions"
     assert [settings_for(f"local[{n}]", tmp_path, tmp_path)[key] for n in (1, 8, 400)] == ["2", "8", "64"]
+
+
+@pytest.mark.parametrize("length, fits", [(64, True), (65, False)])
+def test_sockets_whose_paths_have_no_room_give_way_to_tcp(length: int, fits: bool) -> None:  # noqa: FBT001
+    """With a long TMPDIR Spark failed: AF_UNIX path too long."""
+    place = Path("/" + "x" * (length - 1))
+    assert len(f"{place}/.{uuid4()}.sock") <= 107 or not fits
+    assert ("spark.python.unix.domain.socket.enabled" in settings_for("local[2]", place, place)) == fits
 
 
 def test_a_master_that_spark_would_not_understand_is_refused() -> None:

@@ -56,8 +56,8 @@ def test_the_plan_from_sparks_history_is_the_plan_from_the_day(spark: SparkSessi
     day = events_of(1, 40, 3_000)
     assert EventKind.DIRECTORY in day["kind"], "announcements may wait, and count apart"
     assert (day["symbol"] == b"").any(), "some concern whole floors"
-    write_history(symbol_slices(frame_of(spark, day), PERIOD), tmp_path / name)
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    write_history(symbol_slices(frame_of(spark, day), PERIOD), tmp_path / name, tmp_path / "aside")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["aside", name]
     direct = make_history([day], PERIOD)
     loaded = load_history([tmp_path / name], PERIOD, None, None, quiet=True)
     assert equal(loaded, direct)
@@ -160,6 +160,6 @@ def test_a_history_of_another_kind_is_refused(spark: SparkSession, tmp_path: Pat
 
     slices = symbol_slices(spark.createDataFrame([(1, "A", 5)], "kind tinyint, symbol string, event_ns bigint"), SECOND)
     with pytest.raises(ConfigurationError, match=r"must end in \.csv or \.parquet"):
-        write_history(slices, tmp_path / "history.json")
-    write_history(slices, tmp_path / "small.csv")
+        write_history(slices, tmp_path / "history.json", tmp_path)
+    write_history(slices, tmp_path / "small.csv", tmp_path)
     assert (tmp_path / "small.csv").read_text(encoding="utf-8").splitlines()[1] == "A,0.000000000,1,46,46"

@@ -316,9 +316,14 @@ def lake_in_both(root: Path) -> Lake:
 
 def agree(spark: SparkSession, lake: Lake) -> None:
     """Every table has the same rows and columns by the lake, by Delta and by Iceberg."""
+    assert [table.name for table in lake.tables if not table.snapshot().files] == [
+        "bronze/messages",
+        "silver/books",
+    ], "nobody sends messages or orders"
     for table in lake.tables:
         frame = table.read(spark)
-        assert frame is not None, table.name
+        if frame is None:
+            continue
         own = ordered(frame.toArrow())
         assert len(own) == table.snapshot().rows
         for name in FORMATS:

@@ -19,7 +19,7 @@ from isocast.wire.codec import decode, encode
 from isocast.wire.packets import Packet
 
 
-def machines() -> list[Machine[TimerFired]]:
+def machines() -> list[Machine[TimerFired, object]]:
     own = settings(servers=(1, 2), by_datagram=False)
     return [
         Customer(C, settings()),

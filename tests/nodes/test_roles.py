@@ -17,7 +17,7 @@ GROUPS = GroupPlan.below({4: 1, 5: 1, 6: 4}, {4: 2, 5: 2, 6: 1})
 """Three layers below site 1."""
 
 
-def machines() -> list[Machine[Ordinary]]:
+def machines() -> list[Machine[Ordinary, object]]:
     rules = settings()
     return [
         PrimaryReceiver(1, rules, secret(1), blank()),

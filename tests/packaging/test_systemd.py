@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from isocast.cli.main import app
+from isocast.cli.app import app
 from isocast.runtime.market.file import market_from_mapping
 from isocast.runtime.market.key_files import needed_by
 from isocast.runtime.net.clock import FIFO_PRIORITY
@@ -125,7 +125,7 @@ def test_the_market_of_the_how_to_is_sound_and_every_machine_has_the_keys_it_nee
     needed = {name for plan in market.nodes if plan.address == "10.20.0.11" for name in needed_by(market, plan)}
     row = re.search(r"^\| `one` \| (.+\.key.+) \|$", page, flags=re.MULTILINE)
     assert row is not None
-    assert needed == set(re.findall(r"`([\w.-]+\.key)`", row[1]))
+    assert needed == set(re.findall(r"`([\w-]+\.(?:key|bin))`", row[1]))
     ports = {plan.port + place for plan in market.nodes for place in range(4)}
     assert (min(ports), max(ports)) == (7_710, 7_721)
 

@@ -7,9 +7,17 @@ order; and when it lets go, everything that was accepted is released everywhere.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from tests.scenarios.stage import TIMING, Stage
 
 from isocast.ring.effects import PublishAccepted, Release
@@ -151,7 +159,13 @@ class Network(RuleBasedStateMachine):
         assert {len(released) for released in stage.released.values()} == {len(stage.accepted)}
 
 
-TestNetwork = Network.TestCase
-TestNetwork.settings = settings(
-    max_examples=250, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+EFFORT = settings(
+    max_examples=60, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
+TestNetwork = Network.TestCase
+TestNetwork.settings = EFFORT
+
+
+@pytest.mark.long
+def test_a_longer_game() -> None:
+    run_state_machine_as_test(Network, settings=settings(EFFORT, max_examples=500))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.ring.makers import EPOCH, NEXT_EPOCH, SERVER, T
 
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
-from isocast.wire.packets import NO_DIGEST, Invite, Join, Packet, Refuse, Suspect, Suspicion, digest_of
+from isocast.wire.packets import NO_DIGEST, Invite, Join, Packet, Refuse, Suspect, Suspicion, digest_of, short_digest_of
 
 __all__ = ["cast", "invite", "join", "refuse", "suspect", "votes"]
 
@@ -36,7 +36,7 @@ def join(
     instant = T(held) if held else 0
     return Join(
         0, epoch if held else NO_EPOCH, site, ballot, held, digest, instant, held + 1, now, others,
-        digest_of(b"commit", site.to_bytes(8)), universe, (),
+        short_digest_of(b"commit", site.to_bytes(8)), universe, (),
     )  # fmt: skip
 
 

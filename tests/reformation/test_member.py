@@ -26,11 +26,11 @@ from tests.ring.makers import (
 
 from isocast.reformation.member import Member
 from isocast.ring.effects import (
-    Effect,
     EntryAppended,
     Multicast,
     Persist,
     PromiseMade,
+    ReceiverEffect,
     RingInstalled,
     RingSuspected,
     Unicast,
@@ -40,7 +40,17 @@ from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.settings import OrderRule
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id
 from isocast.terms.instants import NEVER, SECOND
-from isocast.wire.packets import Invite, Join, NewRing, RangeRequest, Refuse, Repair, Repairable, Suspicion, digest_of
+from isocast.wire.packets import (
+    Invite,
+    Join,
+    NewRing,
+    RangeRequest,
+    Refuse,
+    Repair,
+    Repairable,
+    Suspicion,
+    short_digest_of,
+)
 
 LATER = Epoch(3, server_id(2))
 GRACE = settings().timing.grace_ns
@@ -56,7 +66,7 @@ class Site:
         self.member = Member(self.receiver)
         self.now = (chain.entries[-1].token.instant if chain and chain.entries else START) + MS
 
-    def hear(self, packet: Invite | NewRing | Repair) -> list[Effect]:
+    def hear(self, packet: Invite | NewRing | Repair) -> list[ReceiverEffect]:
         match packet:
             case Invite():
                 return self._all(self.member.on_invite(packet, self.now))
@@ -65,19 +75,19 @@ class Site:
             case Repair():
                 return self._all(self.member.on_repair(packet, self.now))
 
-    def offer(self, *items: Repairable) -> list[Effect]:
+    def offer(self, *items: Repairable) -> list[ReceiverEffect]:
         return [effect for item in items for effect in self.hear(Repair(0, NEXT_EPOCH, 1, item))]
 
-    def wait(self, span_ns: int) -> list[Effect]:
+    def wait(self, span_ns: int) -> list[ReceiverEffect]:
         self.now += span_ns
         return self._all(self.member.on_timer(self.now))
 
-    def _all(self, found: list[Effect]) -> list[Effect]:
+    def _all(self, found: list[ReceiverEffect]) -> list[ReceiverEffect]:
         before = list(self.receiver.flush())
         return before + found
 
 
-def join_in(effects: list[Effect]) -> Join:
+def join_in(effects: list[ReceiverEffect]) -> Join:
     [packet] = [
         effect.packet for effect in effects if isinstance(effect, Multicast) and isinstance(effect.packet, Join)
     ]
@@ -327,7 +337,7 @@ def test_the_nonce_of_a_vote_is_committed_before_it_is_known() -> None:
     site = Site()
     commit = join_in(site.hear(invite())).commit
     assert commit != site.receiver.issuer.commit_for(LATER)
-    assert len(commit) == len(digest_of())
+    assert len(commit) == len(short_digest_of())
 
 
 # Rings that cannot begin when they say
@@ -343,11 +353,13 @@ def test_a_ring_that_began_before_the_site_voted_for_it_is_refused() -> None:
     assert (site.receiver.accepted, site.member.snapshot().joining) == (EPOCH, NEXT_EPOCH)
 
 
-def test_a_ring_that_begins_far_ahead_is_refused() -> None:
+@pytest.mark.parametrize("start", [-3_600 * SECOND, -200 * MS, -1, 3_600 * SECOND])
+def test_a_ring_that_begins_before_its_votes_or_far_ahead_is_refused(start: int) -> None:
+    """A ring of the past has missed its tokens: a clock is wrong, the server's or this one."""
     chain = Chain().grow(2)
     site = Site(chain)
     site.hear(invite())
-    ring = following(chain)._replace(start=site.now + 3_600 * SECOND)
+    ring = following(chain)._replace(start=site.now + start)
     assert RingSuspected(2, SERVER, Suspicion.STRANDED) in site.hear(ring)
 
 

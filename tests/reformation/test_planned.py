@@ -182,11 +182,11 @@ def test_a_site_that_cannot_be_spared_asks_in_vain_and_less_and_less_often() -> 
 def test_an_operators_word_makes_the_survivors_u() -> None:
     server = Server(ring=founding(1, 2, 3, 4, 5))
     five = (1, 2, 3, 4, 5)
-    effects = server.machine.step(ForceRequested((4, 2)), server.now)
-    assert Multicast(Invite(0, EPOCH, SERVER, NEXT_EPOCH)) in effects
+    invited = server.machine.step(ForceRequested((4, 2)), server.now)
+    assert Multicast(Invite(0, EPOCH, SERVER, NEXT_EPOCH)) in invited
     assert server.rings(server.hear(join(2, 5, universe=five, heard=(4,)))) == []
-    effects = tuple(server.hear(join(4, 6, universe=five, heard=(2,))))
-    [ring] = server.rings(list(effects))
+    effects = server.hear(join(4, 6, universe=five, heard=(2,)))
+    [ring] = server.rings(effects)
     assert (ring.forced, ring.universe, ring.ring, ring.cut_token) == (True, (2, 4), (4, 2), 6)
     assert UniverseForced(ring.ballot, 7, (2, 4)) in effects
     assert not server.machine.snapshot().forcing

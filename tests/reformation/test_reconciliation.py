@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.ring.makers import NEXT_EPOCH, SETTINGS, Chain, following, message
+from tests.ring.makers import NEXT_EPOCH, SETTINGS, Chain, following, ledger_of, message, point_at
 
 from isocast.reformation.reconciliation import (
     CutFetch,
@@ -18,13 +18,6 @@ from isocast.ring.ledger import Checkpoint, Ledger
 from isocast.ring.settings import OrderRule
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Range, RangeReply, RangeRequest
-
-
-def ledger(chain: Chain) -> Ledger:
-    found = Ledger(OrderRule.ARRIVAL, 8, Checkpoint(universe=(1, 2, 3)))
-    for entry in chain.entries:
-        found.append(entry)
-    return found
 
 
 def numbered(*numbers: int) -> Chain:
@@ -45,19 +38,19 @@ def labels(wanted: WantedTokens | WantedMessages) -> list[tuple[NodeId, int]]:
 
 def test_a_site_at_the_cut_is_done_at_once() -> None:
     chain = numbered(1, 2)
-    assert work(chain, ledger(chain)).result() == Reconciled(2, ())
+    assert work(chain, ledger_of(chain)).result() == Reconciled(2, ())
 
 
 def test_a_site_beyond_the_cut_is_cut_back_to_it() -> None:
     chain = numbered(1)
     longer = chain.fork()
     longer.add(message(2))
-    assert work(chain, ledger(longer)).result() == Reconciled(1, ())
+    assert work(chain, ledger_of(longer)).result() == Reconciled(1, ())
 
 
 def test_a_site_behind_fetches_tokens_and_messages() -> None:
     chain = numbered(1, 2, 3)
-    work_on = work(chain, ledger(numbered(1)))
+    work_on = work(chain, ledger_of(numbered(1)))
     assert work_on.wanted() == WantedTokens(Range.HEADS, 2, 3)
     for entry in reversed(chain.entries[1:]):
         work_on.offer(entry.token)
@@ -77,7 +70,7 @@ def test_divergent_tokens_below_the_cut_are_found_by_the_chained_digest() -> Non
         stale.add()
     alive.add(message(2))
     alive.add()
-    work_on = work(alive, ledger(stale))
+    work_on = work(alive, ledger_of(stale))
     assert work_on.result() is None, "it holds token 3, but another one"
     work_on.offer(alive.entries[2].token)
     work_on.offer(alive.entries[1].token)
@@ -90,14 +83,14 @@ def test_messages_of_tokens_that_are_cut_need_not_be_fetched_again() -> None:
     stale, alive = common.fork(), common.fork()
     stale.add(message(2), message(3))
     alive.add(message(2))
-    work_on = work(alive, ledger(stale))
+    work_on = work(alive, ledger_of(stale))
     work_on.offer(alive.entries[1].token)
     assert work_on.result() == Reconciled(1, (alive.entries[1],))
 
 
 def test_messages_that_wait_need_not_be_fetched_either() -> None:
     chain = numbered(1, 2)
-    own = ledger(numbered(1))
+    own = ledger_of(numbered(1))
     own.store(message(2))
     work_on = work(chain, own)
     work_on.offer(chain.entries[1].token)
@@ -106,7 +99,7 @@ def test_messages_that_wait_need_not_be_fetched_either() -> None:
 
 def test_a_token_that_is_not_of_the_chain_is_not_taken() -> None:
     chain = numbered(1, 2)
-    work_on = work(chain, ledger(numbered(1)))
+    work_on = work(chain, ledger_of(numbered(1)))
     work_on.offer(replace(chain.entries[1].token, stable=7))
     work_on.offer(message(2))
     assert work_on.result() is None
@@ -116,7 +109,7 @@ def test_a_token_that_is_not_of_the_chain_is_not_taken() -> None:
 
 def test_a_site_that_was_away_asks_for_whole_ranges() -> None:
     chain = Chain().grow(80)
-    wanted = work(chain, ledger(Chain())).wanted()
+    wanted = work(chain, ledger_of(Chain())).wanted()
     assert isinstance(wanted, WantedTokens)
     assert (wanted.kind, wanted.last) == (Range.TOKENS, 80)
     assert wanted.last - wanted.first < 32
@@ -124,7 +117,7 @@ def test_a_site_that_was_away_asks_for_whole_ranges() -> None:
 
 def test_a_copy_of_ours_that_differs_is_fetched_again() -> None:
     chain = numbered(1, 2)
-    own = ledger(numbered(1))
+    own = ledger_of(numbered(1))
     own.store(replace(message(2), payload=b"forged"))
     work_on = work(chain, own)
     work_on.offer(chain.entries[1].token)
@@ -139,7 +132,7 @@ def parted(common: int, own: int, others: int) -> tuple[Ledger, Chain]:
     alive = stale.fork()
     stale.grow(own)
     alive.add(message(1))
-    return ledger(stale), alive.grow(others - 1)
+    return ledger_of(stale), alive.grow(others - 1)
 
 
 def test_down_through_tokens_of_its_own_a_site_goes_twice_as_far_each_time() -> None:
@@ -161,7 +154,7 @@ def test_down_through_tokens_of_its_own_a_site_goes_twice_as_far_each_time() -> 
 def test_what_was_fetched_on_the_way_to_one_ring_counts_on_the_way_to_the_next() -> None:
     """Seed 2123: each ring began anew, and none waited long enough."""
     chain = numbered(1, 2, 3, 4, 5)
-    own, fetched = ledger(numbered(1)), Fetched()
+    own, fetched = ledger_of(numbered(1)), Fetched()
     before = Reconciliation(following(chain), own, fetched)
     for entry in chain.entries[1:4]:
         before.offer(entry.token)
@@ -221,16 +214,9 @@ def test_a_holder_that_has_the_next_token_of_the_way_down_has_not_let_go_what_is
 # Checkpoints
 
 
-def point_at(chain: Chain, count: int) -> Checkpoint:
-    point = Checkpoint(universe=(1, 2, 3))
-    for entry in chain.entries[:count]:
-        point.advance(entry)
-    return point
-
-
 def test_a_checkpoint_takes_the_place_of_the_common_prefix() -> None:
     chain = numbered(*range(1, 9))
-    work_on = work(chain, ledger(numbered(1)))
+    work_on = work(chain, ledger_of(numbered(1)))
     assert work_on.adopt(point_at(chain, 5))
     assert work_on.wanted() == WantedTokens(Range.TOKENS, 6, 8)
     for entry in reversed(chain.entries[5:]):
@@ -242,14 +228,14 @@ def test_a_checkpoint_takes_the_place_of_the_common_prefix() -> None:
 
 def test_a_checkpoint_at_the_cut_needs_nothing_else() -> None:
     chain = numbered(1, 2, 3)
-    work_on = work(chain, ledger(numbered(1)))
+    work_on = work(chain, ledger_of(numbered(1)))
     assert work_on.adopt(point_at(chain, 3))
     assert work_on.result() == Reconciled(3, (), point_at(chain, 3))
 
 
 def test_a_checkpoint_that_the_walk_does_not_end_in_is_refused() -> None:
     chain = numbered(*range(1, 9))
-    work_on = work(chain, ledger(numbered(1)))
+    work_on = work(chain, ledger_of(numbered(1)))
     assert work_on.adopt(replace(point_at(chain, 7), digest=bytes(16)))
     work_on.offer(chain.entries[7].token)
     assert not work_on.has_checkpoint
@@ -266,7 +252,7 @@ def test_a_checkpoint_beyond_the_cut_is_proven_by_the_token_that_continues_it() 
     longer = chain.enter(ring)
     for number in range(4, 9):
         longer.add(message(number))
-    work_on = Reconciliation(ring, ledger(numbered(1)))
+    work_on = Reconciliation(ring, ledger_of(numbered(1)))
     assert work_on.adopt(point_at(longer, 6))
     assert work_on.wanted() == WantedTokens(Range.TOKENS, 7, 38)
     work_on.offer(longer.entries[7].token)
@@ -281,7 +267,7 @@ def test_a_checkpoint_beyond_the_cut_that_is_not_continued_is_refused() -> None:
     longer = chain.enter(ring)
     for number in range(4, 9):
         longer.add(message(number))
-    work_on = Reconciliation(ring, ledger(numbered(1)))
+    work_on = Reconciliation(ring, ledger_of(numbered(1)))
     assert work_on.adopt(replace(point_at(longer, 6), digest=bytes(16)))
     work_on.offer(longer.entries[6].token)
     assert not work_on.has_checkpoint
@@ -289,18 +275,18 @@ def test_a_checkpoint_beyond_the_cut_that_is_not_continued_is_refused() -> None:
 
 def test_absurd_checkpoints_are_refused() -> None:
     chain = numbered(*range(1, 9))
-    work_on = work(chain, ledger(numbered(1, 2, 3)))
+    work_on = work(chain, ledger_of(numbered(1, 2, 3)))
     assert not work_on.adopt(point_at(chain, 3)), "not ahead of what is held"
     assert not work_on.adopt(replace(point_at(chain, 5), universe=())), "a log without U"
     assert not work_on.adopt(replace(point_at(chain, 5), epoch=NEXT_EPOCH)), "below the cut, of an epoch after it"
     assert not work_on.adopt(replace(point_at(chain, 8), token_number=9)), "beyond the cut, of an epoch before it"
-    assert not work(chain, ledger(chain)).adopt(point_at(chain, 8)), "nothing is lacking"
+    assert not work(chain, ledger_of(chain)).adopt(point_at(chain, 8)), "nothing is lacking"
 
 
 def test_what_the_chain_does_not_prove_the_ring_tells() -> None:
     """U is in no token: a checkpoint whose U does not lead to the ring's is refused."""
     chain = numbered(1, 2, 3)
-    work_on = work(chain, ledger(numbered(1)))
+    work_on = work(chain, ledger_of(numbered(1)))
     assert work_on.adopt(replace(point_at(chain, 3), universe=(1, 2)))
     assert work_on.result() is None
     assert not work_on.has_checkpoint
@@ -311,7 +297,7 @@ def test_a_log_that_shares_nothing_with_the_cut_needs_a_checkpoint() -> None:
     alive, stale = numbered(1, 2, 3), Chain()
     for _ in range(5):
         stale.add()
-    own = ledger(stale)
+    own = ledger_of(stale)
     own.collect(4)
     work_on = work(alive, own)
     assert work_on.lost
@@ -325,7 +311,7 @@ def test_what_the_walk_has_passed_of_a_history_that_lost_keeps_no_checkpoint_out
     alive, stale = numbered(*range(1, 9)), Chain()
     for _ in range(7):
         stale.add()
-    work_on = work(alive, ledger(stale))
+    work_on = work(alive, ledger_of(stale))
     for entry in reversed(alive.entries[5:]):
         work_on.offer(entry.token)
     assert not work_on.lost
@@ -349,7 +335,7 @@ def test_a_log_that_was_never_begun_needs_a_checkpoint() -> None:
 
 
 def test_a_site_that_is_merely_behind_is_not_lost() -> None:
-    work_on = work(numbered(*range(1, 9)), ledger(numbered(1, 2)))
+    work_on = work(numbered(*range(1, 9)), ledger_of(numbered(1, 2)))
     assert not work_on.lost
     assert work_on.above == 2
 
@@ -358,7 +344,7 @@ def test_a_checkpoint_within_a_history_that_is_to_be_cut_helps() -> None:
     """The site holds a token of that number, and another one: how far the two agree nobody can tell any more."""
     alive, stale = numbered(1, 2, 3), numbered(1)
     stale.add()
-    work_on = work(alive, ledger(stale))
+    work_on = work(alive, ledger_of(stale))
     work_on.offer(alive.entries[2].token)
     assert work_on.above == -1
     assert work_on.adopt(point_at(alive, 2))
@@ -369,7 +355,7 @@ def test_a_checkpoint_within_a_history_that_is_to_be_cut_helps() -> None:
 def test_a_checkpoint_helps_when_the_messages_behind_the_common_prefix_are_gone() -> None:
     """The tokens came in time and proved the chain down to what this site holds; their messages did not."""
     chain = numbered(*range(1, 7))
-    work_on = work(chain, ledger(numbered(1)))
+    work_on = work(chain, ledger_of(numbered(1)))
     for entry in reversed(chain.entries[1:]):
         work_on.offer(entry.token)
     assert work_on.above == 1

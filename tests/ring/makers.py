@@ -6,11 +6,12 @@ the timed gate or 132 ms by majority. Token 1 is due at 1 s from site 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from isocast.ring.effects import Effect, EntryAppended, EntryCompleted, Multicast, Persist, Unicast
 from isocast.ring.inputs import PacketsArrived
-from isocast.ring.ledger import Checkpoint, LogEntry
+from isocast.ring.ledger import Checkpoint, Ledger, LogEntry
 from isocast.ring.receiver import Receiver
 from isocast.ring.settings import OrderRule, RingSettings, Schedule
 from isocast.ring.storage import SiteState
@@ -23,13 +24,14 @@ from isocast.wire.packets import (
     NO_LIMIT,
     ControlEntry,
     Data,
+    Disclosure,
     Grant,
     NewRing,
     NextNumber,
     Packet,
     Receipt,
     Token,
-    digest_of,
+    short_digest_of,
 )
 from isocast.wire.token_body import token_digest
 
@@ -54,6 +56,7 @@ __all__ = [
     "following",
     "founding",
     "instant",
+    "ledger_of",
     "message",
     "packets",
     "receipt",
@@ -96,13 +99,13 @@ SETTINGS = settings()
 
 def secret(site: NodeId) -> bytes:
     """What makes a site's nonces."""
-    return digest_of(b"secret", site.to_bytes(8))
+    return short_digest_of(b"secret", site.to_bytes(8))
 
 
 def founding(*ring: NodeId, epoch: Epoch = EPOCH) -> NewRing:
     """The first ring."""
     members = ring or (1, 2, 3)
-    commits = tuple([digest_of(nonce(secret(site), epoch, 0)) for site in members])
+    commits = tuple([short_digest_of(nonce(secret(site), epoch, 0)) for site in members])
     return NewRing(
         0, epoch, SERVER, epoch, members, 1, 1, START, NO_EPOCH, 0, NO_DIGEST, members, commits, members, ()
     )  # fmt: skip
@@ -117,7 +120,7 @@ def following(
 ) -> NewRing:
     """The ring after `chain`, whose end is the cut."""
     head, members = chain.head, ring or (1, 2, 3)
-    commits = tuple([digest_of(nonce(secret(site), epoch, 0)) for site in members])
+    commits = tuple([short_digest_of(nonce(secret(site), epoch, 0)) for site in members])
     numbers = tuple([NextNumber(source, number) for source, number in sorted(head.next_number.items())])
     return NewRing(
         0, epoch, SERVER, epoch, members, head.token_number + 1, head.next_sequence, start, head.epoch,
@@ -170,6 +173,7 @@ class Chain:
         control: tuple[ControlEntry, ...] = (),
         grants: tuple[Grant, ...] = (),
         secstable: int = NO_LIMIT,
+        disclosures: tuple[Disclosure, ...] = (),
     ) -> LogEntry:
         """The next token, acknowledging these messages."""
         number = self.head.token_number + 1
@@ -179,8 +183,10 @@ class Chain:
         token = Token(
             0, self.ring.ballot, owner, number, self.schedule.instant(number), self.head.next_sequence, runs,
             () if self.order is OrderRule.SHUFFLE else interleave, control,
-            digest_of(nonce(secret(owner), self.ring.ballot, place + 1)), nonce(secret(owner), self.ring.ballot, place),
+            short_digest_of(nonce(secret(owner), self.ring.ballot, place + 1)),
+            nonce(secret(owner), self.ring.ballot, place),
             stable if stable >= self.ring.first_token else 0, secstable, grants, self.head.digest,
+            disclosures=disclosures,
         )  # fmt: skip
         key = shuffle_key(token, self.head.reveal)
         found = {(held.sender, held.number): held for held in messages}
@@ -246,6 +252,22 @@ def arrive(*burst: Packet) -> PacketsArrived:
     return PacketsArrived(burst)
 
 
-def packets(effects: tuple[Effect, ...] | list[Effect]) -> list[Packet]:
+def packets(effects: Sequence[Effect]) -> list[Packet]:
     """Everything that is sent."""
     return [effect.packet for effect in effects if isinstance(effect, Multicast | Unicast)]
+
+
+def ledger_of(chain: Chain) -> Ledger:
+    """The log of a site that holds a chain."""
+    found = Ledger(OrderRule.ARRIVAL, 8, Checkpoint(universe=(1, 2, 3)))
+    for entry in chain.entries:
+        found.append(entry)
+    return found
+
+
+def point_at(chain: Chain, count: int) -> Checkpoint:
+    """Behind the first `count` tokens of a chain."""
+    point = Checkpoint(universe=(1, 2, 3))
+    for entry in chain.entries[:count]:
+        point.advance(entry)
+    return point

@@ -27,8 +27,9 @@ from tests.ring.makers import (
 from isocast.ring.effects import EntryAppended, Multicast, Persist, RingSuspected
 from isocast.ring.receiver import Receiver
 from isocast.ring.settings import OrderRule
+from isocast.ring.storage import SiteState
 from isocast.ring.token import nonce
-from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, Grant, Suspicion, Token, digest_of
+from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, Grant, Suspicion, Token, short_digest_of
 
 PROCESS = 4 * MS
 
@@ -202,6 +203,19 @@ def test_without_every_heads_report_nothing_is_stable() -> None:
     assert token.stable == 0
 
 
+def test_what_only_this_sites_disk_let_go_is_not_stable() -> None:
+    """S8: a disk lets go what was released; a site that is away may lack it still. Swarm seed 3743."""
+    chain = Chain().grow(6)
+    disk = SiteState(chain.state().checkpoint, retain=1, released=6)
+    for entry in chain.entries:
+        disk.apply(EntryAppended(entry))
+    disk.ring, disk.promised = chain.ring, chain.ring.ballot
+    machine = Receiver(1, settings(), secret(1), disk)
+    assert (machine.ledger.collected, chain.entries[-1].token.stable) == (5, 4)
+    [token] = issued(machine, T(7))
+    assert token.stable == 4
+
+
 def test_a_source_that_was_acknowledged_goes_on_at_its_next_number() -> None:
     chain = Chain()
     chain.add(message(1))
@@ -218,15 +232,15 @@ def test_an_owner_reveals_what_it_committed_to_one_cycle_before() -> None:
     rules = settings(order=OrderRule.SHUFFLE)
     chain = Chain(order=OrderRule.SHUFFLE)
     [first] = issued(receiver(1, rules=rules), T(1))
-    assert founding().commits[0] == digest_of(first.reveal)
+    assert founding().commits[0] == short_digest_of(first.reveal)
     [second] = issued(receiver(1, chain.grow(3), rules), T(4))
-    assert first.commit == digest_of(second.reveal)
+    assert first.commit == short_digest_of(second.reveal)
     assert first.reveal != second.reveal
 
 
 def test_what_a_site_commits_to_when_it_joins_is_what_it_reveals_first() -> None:
     machine = receiver(1, rules=settings(order=OrderRule.SHUFFLE))
-    assert machine.issuer.commit_for(EPOCH) == digest_of(nonce(secret(1), EPOCH, 0)) == founding().commits[0]
+    assert machine.issuer.commit_for(EPOCH) == short_digest_of(nonce(secret(1), EPOCH, 0)) == founding().commits[0]
 
 
 @pytest.mark.parametrize("cycle", [0, 1])

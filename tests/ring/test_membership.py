@@ -25,21 +25,21 @@ from isocast.ring.effects import (
     ControlOutcome,
     ControlSettled,
     Diverged,
-    Effect,
     EntryAppended,
     LogReplaced,
     Persist,
+    ReceiverEffect,
     Release,
     RingInstalled,
     RingSuspected,
     UniverseForced,
 )
-from isocast.ring.ledger import force_entry
 from isocast.ring.membership import forced_rightly
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.storage import SiteState
 from isocast.terms.ids import server_id
 from isocast.terms.timing import Gate
+from isocast.wire.orders import force_entry
 from isocast.wire.packets import ControlEntry, ControlKind, NewRing, Suspicion, Token
 
 ADD4, ADD2 = ControlEntry(ControlKind.ADD_SITE, 4, b""), ControlEntry(ControlKind.ADD_SITE, 2, b"")
@@ -47,18 +47,18 @@ REMOVE3, REMOVE9 = [ControlEntry(ControlKind.REMOVE_SITE, site, b"") for site in
 COMPLETION = settings().timing.completion_ns
 
 
-def suspicions(effects: tuple[Effect, ...], reason: Suspicion) -> list[int]:
+def suspicions(effects: tuple[ReceiverEffect, ...], reason: Suspicion) -> list[int]:
     return [e.suspect for e in effects if isinstance(e, RingSuspected) and e.reason is reason]
 
 
-def audited(machine: Receiver, chain: Chain) -> tuple[Effect, ...]:
+def audited(machine: Receiver, chain: Chain) -> tuple[ReceiverEffect, ...]:
     """What a site says when it audits the next token, which it holds."""
     token = chain.add().token
     machine.on_token(token, token.instant)
     return machine.take(token.instant + COMPLETION)
 
 
-def settled(effects: tuple[Effect, ...]) -> list[tuple[ControlEntry, ControlOutcome]]:
+def settled(effects: tuple[ReceiverEffect, ...]) -> list[tuple[ControlEntry, ControlOutcome]]:
     return [(e.entry, e.outcome) for e in effects if isinstance(e, ControlSettled)]
 
 

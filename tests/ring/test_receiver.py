@@ -32,12 +32,12 @@ from tests.ring.makers import (
 from isocast.ring.answers import holdings
 from isocast.ring.effects import (
     Collect,
-    Effect,
     EntryCompleted,
     Multicast,
     Persist,
     PromiseMade,
     ReadJournal,
+    ReceiverEffect,
     Release,
     RingInstalled,
     RingSuspected,
@@ -45,6 +45,7 @@ from isocast.ring.effects import (
 )
 from isocast.ring.inputs import JournalRead
 from isocast.ring.receiver import Mode, Receiver, RingPacket
+from isocast.ring.release import RECEIPTS_AHEAD
 from isocast.terms.ids import NO_EPOCH
 from isocast.terms.instants import NEVER
 from isocast.terms.timing import Gate
@@ -66,7 +67,7 @@ from isocast.wire.token_body import split_token, token_digest
 DELAY = settings().timing.release_delay_ns
 
 
-def hear(machine: Receiver, now: int, *burst: RingPacket) -> tuple[Effect, ...]:
+def hear(machine: Receiver, now: int, *burst: RingPacket) -> tuple[ReceiverEffect, ...]:
     """What a receiver does about a burst of packets."""
     for packet in burst:
         machine.on_event(packet, now)
@@ -337,7 +338,7 @@ def test_a_request_is_answered_with_token_and_messages_in_one_phase() -> None:
     ]
 
 
-def repairs_in(effects: tuple[Effect, ...]) -> int:
+def repairs_in(effects: tuple[ReceiverEffect, ...]) -> int:
     return sum(isinstance(effect, Unicast) and isinstance(effect.packet, Repair) for effect in effects)
 
 
@@ -447,7 +448,7 @@ def test_two_tokens_without_a_members_receipt_raise_suspicion() -> None:
     """Protocol §5, step 1: two tokens without a site's RECEIPT."""
     chain = Chain()
     machine = receiver(2)
-    found: list[Effect] = []
+    found: list[ReceiverEffect] = []
     for _ in range(2):
         entry = chain.add()
         hear(machine, entry.token.instant, entry.token, receipt(1, chain))
@@ -470,7 +471,7 @@ def test_a_healthy_site_off_the_ring_asks_to_come_in() -> None:
 # Release
 
 
-def released(effects: tuple[Effect, ...]) -> list[int]:
+def released(effects: tuple[ReceiverEffect, ...]) -> list[int]:
     return [effect.first_sequence for effect in effects if isinstance(effect, Release)]
 
 
@@ -512,6 +513,32 @@ def test_receipts_of_two_epochs_do_not_add_up_to_a_release() -> None:
     assert not machine.may_release(1)
     hear(machine, T(1) + MS, Receipt(0, NEXT_EPOCH, 2, 1, chain.head.digest))
     assert machine.may_release(1)
+
+
+@pytest.mark.parametrize("log", ["same", "other"])
+def test_a_receipt_for_a_token_that_is_not_here_counts_when_it_can_be_compared(log: str) -> None:
+    """Its site may hold another content of what came before: of two tokens that one owner signed."""
+    chain, other = Chain().grow(1), Chain()
+    other.add(message(1))
+    other.grow(1)
+    machine = receiver(3, chain)
+    following_token = chain.add().token
+    hear(machine, T(2) + MS, receipt(1, chain if log == "same" else other))
+    assert machine.certificates.said(1) == 2, "its site is not suspected of silence"
+    assert not machine.may_release(1)
+    hear(machine, T(2) + MS, following_token)
+    assert machine.may_release(1) == (log == "same")
+    assert machine.conflicts == (log == "other")
+
+
+def test_receipts_that_wait_are_bounded() -> None:
+    machine = receiver(3, Chain().grow(1))
+    far = [
+        Receipt(0, EPOCH, site, held, bytes(32)) for site in (1, 2, 777) for held in range(2, 2 + 4 * RECEIPTS_AHEAD)
+    ]
+    hear(machine, T(1) + MS, *far)
+    waiting = {site: sorted(receipts) for site, receipts in machine.certificates.ahead.items()}
+    assert waiting == {site: list(range(2, 2 + RECEIPTS_AHEAD)) for site in (1, 2)}
 
 
 # Stability
@@ -621,7 +648,7 @@ def test_a_restart_resumes_where_the_disk_says() -> None:
 def test_a_site_that_was_away_suspects_itself_once() -> None:
     """One SUSPECT says it; one for each missed slot is a flood that grows with the absence."""
     machine = Receiver(2, settings(), secret(2), Chain().grow(1).state())
-    found: list[Effect] = []
+    found: list[ReceiverEffect] = []
     now = T(1_000)
     for _ in range(9):
         found.extend(machine.take(now))

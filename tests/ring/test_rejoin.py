@@ -17,13 +17,13 @@ from tests.ring.makers import (
     T,
     founding,
     message,
+    point_at,
     receiver,
     secret,
     settings,
 )
 
 from isocast.ring.effects import (
-    Effect,
     EntryAppended,
     FetchCheckpoint,
     LogReplaced,
@@ -31,6 +31,7 @@ from isocast.ring.effects import (
     Persist,
     PromiseMade,
     ReadJournal,
+    ReceiverEffect,
     Release,
     RingSuspected,
     Unicast,
@@ -42,7 +43,7 @@ from isocast.ring.rejoin import Rejoin, continues
 from isocast.ring.settings import OrderRule
 from isocast.ring.storage import SiteState
 from isocast.ring.token import nonce
-from isocast.wire.packets import Range, RangeReply, RangeRequest, Receipt, Repair, Suspicion, digest_of
+from isocast.wire.packets import Range, RangeReply, RangeRequest, Receipt, Repair, Suspicion, short_digest_of
 
 PATIENCE = TIMING.retries_max * RETRY
 
@@ -54,26 +55,19 @@ def chain_of(count: int) -> Chain:
     return chain
 
 
-def point_at(chain: Chain, count: int) -> Checkpoint:
-    point = Checkpoint(universe=(1, 2, 3))
-    for entry in chain.entries[:count]:
-        point.advance(entry)
-    return point
-
-
 def gone(sender: int, first: int, low_water: int, kind: Range = Range.TOKENS) -> RangeReply:
     return RangeReply(0, EPOCH, sender, kind, first, low_water + 10, low_water)
 
 
-def wishes(effects: tuple[Effect, ...]) -> list[FetchCheckpoint]:
+def wishes(effects: tuple[ReceiverEffect, ...]) -> list[FetchCheckpoint]:
     return [effect for effect in effects if isinstance(effect, FetchCheckpoint)]
 
 
-def records(effects: tuple[Effect, ...]) -> list[object]:
+def records(effects: tuple[ReceiverEffect, ...]) -> list[object]:
     return [effect.record for effect in effects if isinstance(effect, Persist)]
 
 
-def offer(machine: Receiver, now: int, *items: object) -> tuple[Effect, ...]:
+def offer(machine: Receiver, now: int, *items: object) -> tuple[ReceiverEffect, ...]:
     for item in items:
         machine.on_event(Repair(0, EPOCH, 1, item), now)  # type: ignore[arg-type]
     return machine.take(now)
@@ -236,7 +230,7 @@ def test_a_checkpoint_that_the_next_token_does_not_continue_is_refused(field: st
     chain = chain_of(12)
     machine, now = behind(chain)
     machine.take(now)
-    wrong: dict[str, Any] = {"digest": bytes(16), "next_sequence": 7, "next_number": {}}
+    wrong: dict[str, Any] = {"digest": bytes(32), "next_sequence": 7, "next_number": {}}
     machine.on_checkpoint(CheckpointFetched(replace(point_at(chain, 8), **{field: wrong[field]}), 1), now)
     effects = offer(machine, now, chain.entries[8].token)
     assert not records(effects)
@@ -249,10 +243,12 @@ def test_a_checkpoint_that_nobody_continues_is_given_up() -> None:
     machine, now = behind(chain)
     machine.take(now)
     machine.on_checkpoint(CheckpointFetched(point_at(chain, 8), 1), now)
+    suspected = []
     for _ in range(TIMING.retries_max + 1):
-        machine.take(now)
+        suspected.append(any(isinstance(effect, RingSuspected) for effect in machine.take(now)))
         now += RETRY
     assert machine.rejoin.refused == 1
+    assert all(suspected), "F2: it holds no token meanwhile, and says so at every step"
     assert wishes(machine.take(now + RETRY))
 
 
@@ -311,7 +307,7 @@ def test_what_owners_committed_to_before_the_checkpoint_is_not_held_against_them
     assert machine.held == 11
     assert machine.conflicts == 0
     liar = chain.entries[11].token
-    assert not machine.issuer.honest(replace(liar, reveal=digest_of(nonce(b"x" * 16, EPOCH, 99))))
+    assert not machine.issuer.honest(replace(liar, reveal=short_digest_of(nonce(b"x" * 16, EPOCH, 99))))
 
 
 # Its parts

@@ -13,7 +13,7 @@ from isocast.ring.settings import OrderRule
 from isocast.ring.token import choose, fair_shares, grants, label_order, nonce, run_digest, runs_of, shuffle_key
 from isocast.terms.ids import NodeId, source_id
 from isocast.wire.limits import MAX_GRANTS
-from isocast.wire.packets import NO_NONCE, Data, Grant, Token, digest_of
+from isocast.wire.packets import NO_DIGEST, NO_NONCE, Data, Grant, Token, digest_of
 
 SOURCES = [source_id(number) for number in range(1, 5)]
 
@@ -29,7 +29,7 @@ def labels(messages: list[Data]) -> list[tuple[NodeId, int]]:
 
 def token_of(messages: list[Data], reveal: bytes = b"r" * 16) -> Token:
     runs, interleave = runs_of(messages)
-    return Token(0, EPOCH, 1, 1, 0, 1, runs, interleave, (), NO_NONCE, reveal, 0, 0, (), NO_NONCE)
+    return Token(0, EPOCH, 1, 1, 0, 1, runs, interleave, (), NO_NONCE, reveal, 0, 0, (), NO_DIGEST)
 
 
 @st.composite

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.ring.makers import Chain, receipt, receiver
+from tests.ring.makers import Chain, ledger_of, receipt, receiver
 
-from isocast.ring.ledger import Checkpoint, Ledger, force_entry, forced_universe, universe_after
-from isocast.ring.settings import OrderRule
+from isocast.ring.ledger import forced_universe, universe_after
 from isocast.terms.ids import server_id
+from isocast.wire.orders import force_entry
 from isocast.wire.packets import ControlEntry, ControlKind
 
 SERVER = server_id(1)
@@ -21,13 +21,6 @@ def changed(*controls: tuple[ControlEntry, ...]) -> Chain:
     for control in controls:
         chain.add(control=control)
     return chain
-
-
-def ledger(chain: Chain) -> Ledger:
-    found = Ledger(OrderRule.ARRIVAL, 8, Checkpoint(universe=(1, 2, 3)))
-    for entry in chain.entries:
-        found.append(entry)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -52,17 +45,17 @@ def test_a_forced_change_names_who_forced_it_and_to_what() -> None:
 
 
 def test_changes_that_undo_each_other_are_changes_all_the_same() -> None:
-    found = ledger(changed((ADD4,), (ControlEntry(ControlKind.REMOVE_SITE, 4, b""),)))
+    found = ledger_of(changed((ADD4,), (ControlEntry(ControlKind.REMOVE_SITE, 4, b""),)))
     assert found.universe == (1, 2, 3)
     assert found.uncertified_change(1) == (2, (1, 2, 3, 4))
     assert found.uncertified_change(2) == (0, (1, 2, 3))
 
 
 def test_a_change_that_another_one_follows_was_certified_before_that_one_was_issued() -> None:
-    found = ledger(changed((ADD4,), (), (REMOVE3,)))
+    found = ledger_of(changed((ADD4,), (), (REMOVE3,)))
     assert (found.settled_change, found.uncertified_change(0)) == (1, (3, (1, 2, 3, 4)))
-    assert ledger(changed((ADD4,), ())).settled_change == 0
-    assert ledger(changed((ADD4,), (force_entry(SERVER, (1, 2)),))).settled_change == 0
+    assert ledger_of(changed((ADD4,), ())).settled_change == 0
+    assert ledger_of(changed((ADD4,), (force_entry(SERVER, (1, 2)),))).settled_change == 0
 
 
 def test_a_site_that_comes_later_needs_no_majority_of_a_u_that_is_gone() -> None:
@@ -86,12 +79,12 @@ def test_either_majority_certifies_a_change() -> None:
 
 def test_a_forced_change_settles_what_came_before_and_needs_no_certificate() -> None:
     """Protocol §5: an operator's forced change, for a majority that will never come back."""
-    found = ledger(changed((ADD4,), (force_entry(SERVER, (1, 2)),)))
+    found = ledger_of(changed((ADD4,), (force_entry(SERVER, (1, 2)),)))
     assert found.uncertified_change(0) == (0, (1, 2))
 
 
 def test_what_was_cut_back_has_changed_nothing() -> None:
-    found = ledger(changed((ADD4,), ()))
+    found = ledger_of(changed((ADD4,), ()))
     found.truncate(0)
     assert (found.universe, found.uncertified_change(0)) == ((1, 2, 3), (0, (1, 2, 3)))
 

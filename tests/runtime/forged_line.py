@@ -16,7 +16,7 @@ def send_on_line(market: Market, name: str, sequence: int, payload: bytes, epoch
     """One message on the line of a receiver, as if it were the receiver's own."""
     plan = market.node(name)
     packet = ReleasedPacket(0, epoch, plan.node, 1, sequence, 1, 0, sequence, 1, payload, b"")
-    frame = encode(packet, load_keys(market, plan).edge_ring())
+    frame = encode(packet, load_keys(market, plan).edge_ring(), market.id)
     outlet = multicast_outlet(market.line_group(name), market.network.port, plan.address)
     try:
         outlet.send([frame])

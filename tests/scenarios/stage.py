@@ -74,7 +74,7 @@ from isocast.wire.packets import (
     Standing,
     Suspect,
     Token,
-    digest_of,
+    short_digest_of,
 )
 
 __all__ = ["Stage", "play"]
@@ -160,7 +160,7 @@ def describe(packet: Packet) -> str:
 
 
 def secret(site: NodeId) -> bytes:
-    return digest_of(b"stage", site.to_bytes(8))
+    return short_digest_of(b"stage", site.to_bytes(8))
 
 
 class Stage:
@@ -217,7 +217,7 @@ class Stage:
     def _begin(self, count: int) -> None:
         universe = tuple(range(1, count + 1))
         epoch = Epoch(1, server_id(1))
-        commits = tuple([digest_of(nonce(secret(site), epoch, 0)) for site in universe])
+        commits = tuple([short_digest_of(nonce(secret(site), epoch, 0)) for site in universe])
         server = server_id(1)
         ring = NewRing(
             0, epoch, server, epoch, universe, 1, 1, START, NO_EPOCH, 0, NO_DIGEST, universe, commits, universe, ()
@@ -300,7 +300,7 @@ class Stage:
     # Effects ------------------------------------------------------------------------------------
 
     def _step(self, node: NodeId, event: object) -> None:
-        machine: Machine[Any] = self.machines[node]
+        machine: Machine[Any, object] = self.machines[node]
         for effect in machine.step(event, self.now):
             self._perform(node, effect)
 

@@ -1,7 +1,8 @@
-"""Sealed payloads: known answers, no nonce twice, and nothing opens that was touched."""
+"""Sealed payloads: known answers, no key twice, and nothing opens that was touched."""
 
 import copy
 import pickle
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from isocast.security import sealing
 from isocast.security.keys import Purpose, SecretKey, derive
-from isocast.security.sealing import SEAL_TAG_BYTES, Opener, Sealer
+from isocast.security.sealing import COMMITMENT_BYTES, SALT_BYTES, SEAL_TAG_BYTES, Opener, Sealer, seal_with
 from isocast.terms.errors import ForgeryError, LocalProtocolError, RemoteProtocolError, StrangerError
 from isocast.terms.ids import Label, source_id
 from isocast.wire.limits import SEAL_BYTES
@@ -22,11 +23,12 @@ SECRET = SecretKey(RAW)
 SOURCE = source_id(3, 0x01020304)
 LABEL = Label(SOURCE, 0x1122334455667788)
 PAYLOAD = b"48 bytes of an event, and whatever else there is"
+SALT = bytes(range(100, 116))
 GOLDEN = Path(__file__).parent / "golden" / "sealed.hex"
 
 
 def sealed(payload: bytes = PAYLOAD, stripe: int = 1, label: Label = LABEL) -> bytes:
-    return Sealer(SECRET, label.source >> 32).seal(stripe, label, payload)
+    return Sealer(SECRET, label.source >> 32, SALT).seal(stripe, label, payload)
 
 
 def opener() -> Opener:
@@ -34,7 +36,9 @@ def opener() -> Opener:
 
 
 def test_what_is_sealed_is_opened() -> None:
-    assert opener().open(1, LABEL, sealed()) == PAYLOAD
+    opened = opener().open(1, LABEL, sealed())
+    assert opened.payload == PAYLOAD
+    assert seal_with(opened.key, opened.salt, 1, LABEL, PAYLOAD) == sealed()
 
 
 def test_the_known_answer() -> None:
@@ -42,20 +46,38 @@ def test_the_known_answer() -> None:
     assert sealed().hex() == "".join(GOLDEN.read_text(encoding="ascii").split())
 
 
-def test_a_seal_is_gcm_with_the_label_as_nonce_and_the_header_as_associated_data() -> None:
-    key = derive(RAW, Purpose.SEAL, source_id(3, 0), 1)
+def test_a_seal_is_gcm_under_a_key_of_the_message_that_it_commits_to() -> None:
+    base = derive(RAW, Purpose.SEAL, source_id(3, 0), 1)
+    label = bytes.fromhex("00000003010203041122334455667788")
+    key = blake2b(SALT + label, digest_size=32, key=base).digest()
+    commitment = blake2b(key, digest_size=32, person=b"isocast commit").digest()
     nonce = bytes.fromhex("010203041122334455667788")
     associated = bytes.fromhex("000100000003010203041122334455667788")
-    assert AESGCM(key).decrypt(nonce, sealed(), associated) == PAYLOAD
+    assert sealed()[:48] == SALT + commitment
+    assert AESGCM(key).decrypt(nonce, sealed()[48:], associated) == PAYLOAD
 
 
-def test_a_seal_takes_16_bytes_of_the_28_that_are_kept_for_it() -> None:
-    assert len(sealed()) == len(PAYLOAD) + SEAL_TAG_BYTES <= len(PAYLOAD) + SEAL_BYTES
+def test_a_seal_takes_the_room_that_is_kept_for_it() -> None:
+    assert len(sealed()) == len(PAYLOAD) + SEAL_BYTES
+    assert SEAL_BYTES == SALT_BYTES + COMMITMENT_BYTES + SEAL_TAG_BYTES
     assert sealed(b"") != b""
-    assert opener().open(1, LABEL, sealed(b"")) == b""
+    assert opener().open(1, LABEL, sealed(b"")).payload == b""
 
 
-# ---- nonces
+def test_a_start_without_a_salt_seals_nothing() -> None:
+    with pytest.raises(LocalProtocolError, match="a salt has 16 bytes, not 15"):
+        Sealer(SECRET, 3, SALT[1:])
+
+
+def test_a_seal_commits_to_its_key() -> None:
+    """Who makes a payload could else choose it so that two keys open it, to two contents."""
+    other = Sealer(SECRET, 3, bytes(16)).seal(1, LABEL, PAYLOAD)
+    mixed = sealed()[:16] + other[16:48] + sealed()[48:]
+    with pytest.raises(ForgeryError, match="the seal is broken"):
+        opener().open(1, LABEL, mixed)
+
+
+# ---- keys
 
 
 class Recorder:
@@ -80,20 +102,20 @@ LABELS = st.tuples(
 
 
 @given(st.lists(LABELS, unique=True, min_size=1, max_size=30))
-def test_no_two_labels_meet_under_one_key_and_nonce(labels: list[tuple[int, int, int, int]]) -> None:
+def test_no_two_labels_meet_under_one_key(labels: list[tuple[int, int, int, int]]) -> None:
     """Even where all sources were given the same file."""
     Recorder.used = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sealing, "AESGCM", Recorder)
         sealers: dict[int, Sealer] = {}
         for stripe, source, incarnation, number in sorted(labels, key=lambda label: label[3]):
-            sealer = sealers.setdefault(source, Sealer(SECRET, source))
+            sealer = sealers.setdefault(source, Sealer(SECRET, source, SALT))
             sealer.seal(stripe, Label(source_id(source, incarnation), number), b"")
-    assert len(set(Recorder.used)) == len(labels)
+    assert len({key for key, _ in Recorder.used}) == len(labels)
 
 
 def test_a_number_is_sealed_once() -> None:
-    sealer = Sealer(SECRET, 3)
+    sealer = Sealer(SECRET, 3, SALT)
     sealer.seal(0, Label(SOURCE, 5), b"one")
     for number in (5, 4):
         with pytest.raises(LocalProtocolError, match="a seal is made once"):
@@ -105,7 +127,7 @@ def test_a_number_is_sealed_once() -> None:
 
 def test_a_source_seals_for_itself_only() -> None:
     with pytest.raises(LocalProtocolError, match="source 3 does not seal for source 4"):
-        Sealer(SECRET, 3).seal(0, Label(source_id(4, 1), 1), b"")
+        Sealer(SECRET, 3, SALT).seal(0, Label(source_id(4, 1), 1), b"")
 
 
 # ---- forgeries
@@ -121,7 +143,7 @@ def test_every_byte_counts() -> None:
                 opener().open(1, LABEL, bytes(touched))
 
 
-@pytest.mark.parametrize("length", [0, 1, 15, 16, 40])
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 48, 63, 80])
 def test_a_piece_of_a_seal_is_none(length: int) -> None:
     with pytest.raises(RemoteProtocolError):
         opener().open(1, LABEL, sealed()[:length])
@@ -160,7 +182,7 @@ def test_hostile_bytes_raise_one_error(frame: bytes) -> None:
 # ---- nothing shows
 
 
-@pytest.mark.parametrize("make", [lambda: Sealer(SECRET, 3), opener], ids=["sealer", "opener"])
+@pytest.mark.parametrize("make", [lambda: Sealer(SECRET, 3, SALT), opener], ids=["sealer", "opener"])
 def test_neither_shows_a_key_nor_is_copied(make: Any) -> None:  # noqa: ANN401  # either
     thing = make()
     thing.seal(0, Label(SOURCE, 1), b"") if isinstance(thing, Sealer) else thing.open(1, LABEL, sealed())

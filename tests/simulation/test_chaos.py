@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from isocast.simulation.chaos import chaos
+from isocast.simulation.chaos import chaos, liars
+from isocast.simulation.fault_plan import ATTACKS, BYZANTINE, ROSTER_FAULTS
 from isocast.simulation.layers import Layers
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.simulation.scenario_keys import FAULT_KINDS
@@ -35,7 +36,8 @@ def test_every_world_is_a_scenario_that_the_loader_takes() -> None:
 
 
 def test_every_kind_of_fault_occurs_but_restart_which_is_a_crash_of_no_length() -> None:
-    kinds = {fault["kind"] for world in WORLDS for fault in world["faults"]}
+    lying: list[dict[str, Any]] = [liars(seed) for seed in range(1, 51)]
+    kinds = {fault["kind"] for world in (*WORLDS, *lying) for fault in world["faults"]}
     assert kinds == set(FAULT_KINDS) - {"restart"}
 
 
@@ -158,7 +160,15 @@ def test_a_quarter_of_the_worlds_has_an_operator_and_some_go_on_without_a_majori
 
 def test_planned_changes_meet_all_other_faults() -> None:
     kinds = {fault["kind"] for world in CHANGED for fault in world["faults"]}
-    assert kinds == set(FAULT_KINDS) - {"restart"}
+    assert kinds == set(FAULT_KINDS) - {"restart", *BYZANTINE, *ATTACKS, *ROSTER_FAULTS}
+
+
+def test_where_a_member_lies_nothing_else_goes_wrong_but_a_crash() -> None:
+    """With a partition as well a liar could show each side another sequence."""
+    lying = [world for world in WORLDS if {fault["kind"] for fault in world["faults"]} & set(BYZANTINE)]
+    assert {fault["kind"] for world in lying for fault in world["faults"]} == {*BYZANTINE, "crash"}
+    assert {world["signatures"] for world in lying} == {"on", "receipts"}
+    assert {world["gate"] for world in lying} == {"majority"}
 
 
 def test_a_site_that_is_added_has_a_number_that_nobody_had() -> None:

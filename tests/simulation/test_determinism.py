@@ -11,6 +11,8 @@ import pytest
 from isocast.simulation.swarm import run_seed
 
 SEEDS = (2, 5, 9, 14, 33)
+TWICE = 3
+"""So many of them run a second time in this process: what the first run leaves behind must not matter."""
 PROGRAM = f"""
 from isocast.simulation.swarm import run_seed
 for seed in {SEEDS}:
@@ -18,26 +20,22 @@ for seed in {SEEDS}:
 """
 
 
-def digests() -> list[str]:
-    return [run_seed(seed).trace_digest for seed in SEEDS]
-
-
 @pytest.fixture(scope="module")
 def known() -> list[str]:
     """Of the first run."""
-    return digests()
+    return [run_seed(seed).trace_digest for seed in SEEDS]
 
 
 def test_the_same_seed_twice_gives_the_same_trace(known: list[str]) -> None:
-    assert digests() == known
+    assert [run_seed(seed).trace_digest for seed in SEEDS[:TWICE]] == known[:TWICE]
 
 
 def test_other_seeds_give_other_traces(known: list[str]) -> None:
     assert len(set(known)) == len(SEEDS)
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "4242"])
-def test_another_process_with_another_hash_seed_gives_the_same_trace(hash_seed: str, known: list[str]) -> None:
+def test_another_process_with_another_hash_seed_gives_the_same_trace(known: list[str]) -> None:
+    hash_seed = "0" if os.environ.get("PYTHONHASHSEED") == "4242" else "4242"
     told = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env=os.environ | {"PYTHONHASHSEED": hash_seed},

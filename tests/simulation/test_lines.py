@@ -15,13 +15,13 @@ import pytest
 from tests.reformation.scopes.line_promises import check_plans
 from tests.simulation.worlds import run
 
-from isocast.hierarchy.headship import NO_GROUPS, GroupPlan
 from isocast.nodes.accompanied import Accompanied
 from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
 from isocast.reformation.scopes.line_keeper import KeepLines, LineKeeper, LinesSettled, LineState, PlanFailed, PlanMade
 from isocast.reformation.scopes.line_planner import LinePlanner
 from isocast.reformation.scopes.world import AddressPool, CoverageWorld, Places, ScopeRules, Surface
 from isocast.reformation.server import ReformationServer, ServerState
+from isocast.ring.notary import Notary
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
 from isocast.simulation.chaos import chaos
@@ -99,9 +99,9 @@ def build_of(book: Book) -> Build:
             state: SiteState,
             *,
             forgot: bool = False,
-            groups: GroupPlan = NO_GROUPS,
+            **more: Any,  # noqa: ANN401 - as `PrimaryReceiver` has it
         ) -> None:
-            super().__init__(site, settings, secret, state, forgot=forgot, groups=groups)
+            super().__init__(site, settings, secret, state, forgot=forgot, **more)
             self._site = site
             keeper = LineKeeper(site, settings.stripe, settings.timing.retry_ns, book.disks.get(site))
             inner = _Inner(super().step, super().next_deadline)
@@ -124,8 +124,9 @@ def build_of(book: Book) -> Build:
             regions: Mapping[NodeId, str],
             state: ServerState | None = None,
             servers: tuple[NodeId, ...] = (),
+            notary: Notary | None = None,
         ) -> None:
-            super().__init__(server, settings, rank, regions, state, servers)
+            super().__init__(server, settings, rank, regions, state, servers, notary)
             known = tuple(sorted({*SERVERS, server}))
             planner = LinePlanner(server, known, settings.stripe, settings.timing, world_of, book.disks.get(server))
             self._both = Accompanied(_Inner(super().step, super().next_deadline), planner, lambda: self.ring)

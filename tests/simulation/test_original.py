@@ -37,27 +37,11 @@ PAPER = OriginalParameters(
 )
 """λ=5, d=.05, T_a=1, R_t=1.2, R_s=1, R_n=.25, m=10, p=.01."""
 
-CALM = replace(PAPER, loss=0.0, arrival_rate=1.0, messages=20_000)
-"""λ=1 and no loss."""
+CALM = replace(PAPER, loss=0.0, arrival_rate=1.0, messages=10_000)
+"""λ=1 and no loss; a share of so many messages is within .02 at four standard deviations."""
 
 
 # ---- figures
-
-
-def test_control_messages_per_message_without_loss() -> None:
-    """§2 claims 1; it is 1+e^(-λ(d+T_a)), since a slow ring confirms its tokens by themselves."""
-    result = run_original(CALM)
-    assert result.control_per_message == pytest.approx(1.350, abs=0.02)
-    assert (result.acks, result.nacks, result.repairs, result.false_suspicions) == (20_000, 0, 0, 0)
-    assert result.violations == []
-
-
-@pytest.mark.long
-def test_control_messages_per_message_with_loss() -> None:
-    result = run_original(PAPER)
-    assert result.control_per_message == pytest.approx(1.391, rel=0.03)
-    assert result.messages == 40_000
-    assert result.violations == []
 
 
 @pytest.mark.parametrize(
@@ -67,13 +51,15 @@ def test_control_messages_per_message_with_loss() -> None:
 def test_the_closed_form_without_loss(rate: float, delay_s: float, token_ack_s: float, receivers: int) -> None:
     """1+(1-λd)e^(-λT_a): a TOKACK needs an empty queue after an acknowledgement, and silence for d+T_a.
 
+    §2 claims 1, but a slow ring confirms its tokens by themselves; `tests.paper` has the figures of the design.
+
     The passes are an M/D/1 queue with service time d, whose queue is empty when a service begins with
     probability (1-λd)e^(λd). To first order in λd this is 1+e^(-λ(d+T_a)).
     """
     result = run_original(
         replace(
             CALM,
-            messages=6_000 if receivers == 50 else 20_000,
+            messages=6_000 if receivers == 50 else 10_000,
             receivers=receivers,
             arrival_rate=rate,
             one_way_delay_ns=from_seconds(delay_s),
@@ -84,7 +70,8 @@ def test_the_closed_form_without_loss(rate: float, delay_s: float, token_ack_s: 
     )
     tokacks = (1 - rate * delay_s) * exp(-rate * token_ack_s)
     assert result.control_per_message == pytest.approx(1 + tokacks, abs=0.02)
-    assert result.acks == result.messages
+    assert (result.acks, result.nacks, result.repairs, result.false_suspicions) == (result.messages, 0, 0, 0)
+    assert result.violations == []
 
 
 @pytest.mark.long
@@ -208,8 +195,8 @@ def test_memory_stays_flat() -> None:
         return used
 
     peak(100)
-    # Twenty times as long; a longer run sees a longer queue once.
-    assert peak(8_000) < 2 * peak(400)
+    # Four times as long; a longer run sees a longer queue once.
+    assert peak(8_000) < 2 * peak(2_000)
 
 
 # ---- determinism

@@ -11,7 +11,8 @@ from isocast.simulation.swarm import LINES_MAX, run_seed, shrink
 from isocast.simulation.timed import TimedRun
 from isocast.simulation.world import PRODUCT
 
-MUTANT = "half-is-enough"
+MUTANT, SEED = "founders-only", 2
+"""Seven of eight faults, and all but ten messages, are not needed; each try is a fifth of a second."""
 
 
 def weight(world: dict[str, Any]) -> tuple[int, int]:
@@ -19,12 +20,11 @@ def weight(world: dict[str, Any]) -> tuple[int, int]:
 
 
 def test_the_smaller_world_breaks_the_same_property_and_is_told_on_one_screen() -> None:
-    seed = next(seed for seed in range(1, 50) if run_seed(seed, MUTANT).violations)
     build = MUTANTS[MUTANT].build
-    broken = run_seed(seed, MUTANT).violations[0].partition(":")[0]
-    small = shrink(seed, chaos(seed), build)
-    assert weight(small.scenario) < weight(chaos(seed))
-    again = TimedRun(scenario_from_mapping(small.scenario, "small"), seed, build)
+    broken = run_seed(SEED, MUTANT).violations[0].partition(":")[0]
+    small = shrink(SEED, chaos(SEED), build)
+    assert weight(small.scenario) < weight(chaos(SEED))
+    again = TimedRun(scenario_from_mapping(small.scenario, "small"), SEED, build)
     again.run()
     assert again.violations() == small.violations
     assert broken in {violation.partition(":")[0] for violation in small.violations}
@@ -34,6 +34,6 @@ def test_the_smaller_world_breaks_the_same_property_and_is_told_on_one_screen() 
 
 
 def test_a_world_that_does_not_fail_stays_as_it_is() -> None:
-    world = chaos(1) | {"faults": []}
-    small = shrink(1, world, PRODUCT)
+    world = chaos(SEED) | {"faults": []}
+    small = shrink(SEED, world, PRODUCT)
     assert (small.scenario, small.violations) == (world, [])

@@ -5,23 +5,15 @@ from __future__ import annotations
 from isocast.simulation.swarm import SwarmProgress, run_seed, run_swarm
 
 
-def test_the_report_does_not_depend_on_the_number_of_processes() -> None:
-    seeds = range(1, 6)
-    assert run_swarm(seeds, jobs=1) == run_swarm(seeds, jobs=2)
-
-
-def test_a_swarm_adds_up_its_seeds() -> None:
-    report = run_swarm(range(3, 6))
+def test_a_swarm_adds_up_its_seeds_and_tells_its_progress_whatever_the_number_of_processes() -> None:
+    seen: list[SwarmProgress] = []
+    report = run_swarm(range(3, 6), jobs=1, progress=seen.append)
+    assert [(step.done, step.total, step.failed) for step in seen] == [(1, 3, 0), (2, 3, 0), (3, 3, 0)]
+    assert report == run_swarm(range(3, 6), jobs=2)
     results = [run_seed(seed) for seed in (3, 4, 5)]
     assert (report.first_seed, report.seeds, report.failures) == (3, 3, [])
     assert report.tokens == sum(result.tokens for result in results)
     assert report.deliveries == sum(result.deliveries for result in results)
-
-
-def test_progress_is_told() -> None:
-    seen: list[SwarmProgress] = []
-    run_swarm(range(1, 4), progress=seen.append)
-    assert [(step.done, step.total, step.failed) for step in seen] == [(1, 3, 0), (2, 3, 0), (3, 3, 0)]
 
 
 def test_a_mutants_swarm_ends_where_it_is_caught_and_says_by_what() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 from isocast.checks.facts import Delivered, Fact, Released
 from isocast.hierarchy.customer import Customer, CustomerSnapshot
 from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState
+from isocast.hierarchy.proving import LineProver, ProofTerms
 from isocast.nodes.retransmit_server import ArchiveState, RetransmitServer, RetransmitSettings
 from isocast.simulation.host import SimulatedHost
 from isocast.simulation.scenario import Scenario, scenario_from_mapping
@@ -135,16 +136,29 @@ class EdgeRun:
 
 def _tuned_customer(changes: dict[str, Any]) -> type[Customer]:
     class Tuned(Customer):
-        def __init__(self, node: NodeId, settings: CustomerSettings, state: CustomerState | None = None) -> None:
-            super().__init__(node, replace(settings, **changes), state)
+        def __init__(
+            self,
+            node: NodeId,
+            settings: CustomerSettings,
+            state: CustomerState | None = None,
+            proofs: ProofTerms | None = None,
+        ) -> None:
+            super().__init__(node, replace(settings, **changes), state, proofs)
 
     return Tuned
 
 
 def _tuned_archive(changes: dict[str, Any], limits: dict[str, Any]) -> type[RetransmitServer]:
     class Tuned(RetransmitServer):
-        def __init__(self, node: NodeId, settings: RetransmitSettings, state: ArchiveState | None = None) -> None:
+        def __init__(
+            self,
+            node: NodeId,
+            settings: RetransmitSettings,
+            state: ArchiveState | None = None,
+            proofs: ProofTerms | None = None,
+            prover: LineProver | None = None,
+        ) -> None:
             own = replace(settings, customer=replace(settings.customer, **changes), **limits)
-            super().__init__(node, own, state)
+            super().__init__(node, own, state, proofs, prover)
 
     return Tuned

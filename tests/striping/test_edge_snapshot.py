@@ -13,10 +13,10 @@ from isocast.striping.edge import EdgeStriper
 from isocast.striping.edge_snapshot import StriperSnapshot, read_striper_snapshot, write_striper_snapshot
 from isocast.striping.plan import PlanNotice
 from isocast.terms.errors import RemoteProtocolError
-from isocast.wire.packets import DIGEST_BYTES, digest_of
+from isocast.wire.packets import SHORT_DIGEST_BYTES, short_digest_of
 
 MAGIC = b"ICES"
-NOTICE = {"version": 2, "digest": "11" * DIGEST_BYTES, "stripes": 3, "symbols": 9}
+NOTICE = {"version": 2, "digest": "11" * SHORT_DIGEST_BYTES, "stripes": 3, "symbols": 9}
 """Of a plan that takes effect at the end of the token."""
 WRONG: tuple[object, ...] = (5, -1, 1 << 64, 1e999, 0.5, None, True, "x", [5], [None], ["x"], [[]], [{}], {"x": 5})
 
@@ -24,7 +24,7 @@ WRONG: tuple[object, ...] = (5, -1, 1 << 64, 1e999, 0.5, None, True, "x", [5], [
 def read(body: str) -> StriperSnapshot:
     """What is in a body that was sealed as a writer seals it."""
     packed = zlib.compress(body.encode())
-    return read_striper_snapshot(MAGIC + packed + digest_of(MAGIC, packed))
+    return read_striper_snapshot(MAGIC + packed + short_digest_of(MAGIC, packed))
 
 
 def written() -> dict[str, Any]:
@@ -33,7 +33,7 @@ def written() -> dict[str, Any]:
     for part in random_tokens(1, 3, 150.0):
         striper.step(part)
     raw = write_striper_snapshot(striper.snapshot())
-    value: dict[str, Any] = json.loads(zlib.decompress(raw[len(MAGIC) : -DIGEST_BYTES]))
+    value: dict[str, Any] = json.loads(zlib.decompress(raw[len(MAGIC) : -SHORT_DIGEST_BYTES]))
     return value | {"announced": NOTICE}
 
 
@@ -42,7 +42,7 @@ WHOLE = written()
 
 def test_what_a_writer_seals_is_read() -> None:
     snapshot = read(json.dumps(WHOLE))
-    assert snapshot.announced == PlanNotice(2, b"\x11" * DIGEST_BYTES, 3, 9)
+    assert snapshot.announced == PlanNotice(2, b"\x11" * SHORT_DIGEST_BYTES, 3, 9)
     assert min(len(queue.sequences) for queue in snapshot.queues) > 1, "something waits on every stripe"
     assert read_striper_snapshot(write_striper_snapshot(snapshot)) == snapshot
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.routing import CoreRoutes, heard_once
-from isocast.terms.errors import ConfigurationError
+from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import EventFlag
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
+from isocast.wire.opaque import OpaqueMessage, cut_opaque
 
 PLAN = StripePlan(
     1,
@@ -129,3 +130,18 @@ def test_what_would_move_a_symbol_is_named(now: CoreRoutes, moved: str) -> None:
     said = now.moved(CoreRoutes([0, 4], PLAN).record())
     assert moved in said
     assert bool(said) == bool(moved)
+
+
+def test_a_topic_travels_in_one_stripe_by_a_hash_of_its_name() -> None:
+    routes = CoreRoutes([0, 1])
+    # Written down: a floor that computed otherwise would lose the order of its topics.
+    assert [routes.stripe_of_topic(topic) for topic in ("quiz", "auction", "quiz.buzzer", "lottery")] == [0, 0, 0, 1]
+    assert [CoreRoutes([0, 4], PLAN).stripe_of_topic(topic) for topic in ("quiz", "lottery")] == [0, 4]
+    messages = [OpaqueMessage(topic, bytes([number])) for number, topic in enumerate(("quiz", "lottery", "quiz"))]
+    parts = routes.split_topics(messages, (0, 1))
+    assert {stripe: [one.payload for one in some] for stripe, some in parts.items()} == {0: [b"\0", b"\2"], 1: [b"\1"]}
+    with pytest.raises(LocalProtocolError, match="topic quiz travels in stripe 0, where this source does not"):
+        routes.split_topics(messages, (1,))
+    [block] = cut_opaque([OpaqueMessage("quiz", b"")], 1_296)
+    assert list(routes.strangers(0, [block, b"\xf0 strange"])) == []
+    assert list(routes.strangers(1, [block])) == [("quiz", 0)]

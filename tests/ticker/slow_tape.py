@@ -50,6 +50,30 @@ def ends_of(trades: list[SlowTrade]) -> list[SlowTrade]:
 
 
 @dataclass
+class SlowOrder:
+    id: int
+    side: int
+    price: int | None
+    quantity: int
+
+
+@dataclass
+class SlowBook:
+    """A list of orders; whatever is asked is found anew from all of them."""
+
+    orders: list[SlowOrder] = field(default_factory=list)
+    market: str = ""
+    sound: bool = True
+
+    def depth(self, side: int) -> list[tuple[int, int, int]]:
+        """Price, size and orders, the best first."""
+        own = [order for order in self.orders if order.side == side and order.price is not None]
+        prices = sorted({order.price for order in own if order.price is not None}, reverse=side == Side.BUY)
+        at = [(price, [order.quantity for order in own if order.price == price]) for price in prices]
+        return [(price, sum(sizes), len(sizes)) for price, sizes in at]
+
+
+@dataclass
 class SlowTape:
     trades: list[SlowTrade] = field(default_factory=list)
     quotes: dict[Line, dict[int, tuple[int, int]]] = field(default_factory=dict)
@@ -61,9 +85,10 @@ class SlowTape:
     faults: list[tuple[TapeFault, int]] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     previous: dict[Line, int] = field(default_factory=dict)
+    books: dict[Line, SlowBook] = field(default_factory=dict)
     events: int = 0
 
-    def take(self, events: EventArray) -> None:
+    def take(self, events: EventArray) -> None:  # noqa: PLR0912 - a case for each kind
         for kind, side, flags, floor, symbol, price, quantity, reference, time, number in events.tolist():
             self.events += 1
             line = symbol.decode(), floor.decode()
@@ -73,19 +98,22 @@ class SlowTape:
                 case EventKind.MARK:
                     if reference == ord("O"):
                         self.mark(line[1], time)
+                    elif reference == ord("R") and symbol:
+                        self.books[line] = SlowBook()
                 case EventKind.STATUS:
                     if reference in STATUSES:
                         self.statuses[line] = reference, self.events
                     else:
                         self.wrong(TapeFault.UNKNOWN_STATUS)
-                case EventKind.ORDER | EventKind.CANCEL | EventKind.REPLACE:
-                    pass
                 case _ if not symbol:
                     self.wrong(TapeFault.NO_SYMBOL)
+                case EventKind.ORDER | EventKind.CANCEL | EventKind.REPLACE:
+                    self.order(line, kind, side, flags, price, quantity, number)
                 case EventKind.TRADE:
                     self.trade(line, number, price, quantity, time, flags)
                 case EventKind.EXECUTION:
                     self.trade(line, reference, price, quantity, time, flags)
+                    self.order(line, kind, side, flags, price, quantity, number)
                 case EventKind.CORRECTION | EventKind.TRADE_CANCEL:
                     self.refer(line, number, price, quantity, flags, cancel=kind == EventKind.TRADE_CANCEL)
                 case EventKind.QUOTE:
@@ -108,6 +136,7 @@ class SlowTape:
                     self.previous[line] = ends[-1].price
             self.days[floor] = self.days.get(floor, 0) + 1
         self.opened[floor] = time
+        self.books = {line: book if line[1] != floor else SlowBook() for line, book in self.books.items()}
 
     def trade(self, line: Line, number: int, price: int, quantity: int, time: int, flags: int) -> None:
         day = self.days.get(line[1], 0)
@@ -178,12 +207,60 @@ class SlowTape:
             self.wrong(TapeFault.LOCKED_MARKET if market == "locked" else TapeFault.CROSSED_MARKET)
         self.markets[line[0]] = market
 
+    def order(self, line: Line, kind: int, side: int, flags: int, price: int, quantity: int, number: int) -> None:
+        hidden = bool(flags & (EventFlag.MARKET | EventFlag.IMMEDIATE))
+        if kind in (EventKind.ORDER, EventKind.REPLACE):
+            if kind == EventKind.ORDER and side == Side.NONE:
+                return self.wrong(TapeFault.NO_SIDE)
+            if price == 0 and not (hidden and kind == EventKind.ORDER):
+                return self.wrong(TapeFault.NO_PRICE)
+            if abs(price) > LIMIT and not (hidden and kind == EventKind.ORDER):
+                return self.wrong(TapeFault.WILD_PRICE)
+            if kind == EventKind.ORDER and quantity == 0:
+                return self.wrong(TapeFault.NO_QUANTITY)
+        if kind == EventKind.EXECUTION and line not in self.books:
+            return None
+        book = self.books.setdefault(line, SlowBook())
+        found = [order for order in book.orders if order.id == number]
+        if kind == EventKind.ORDER and found:
+            self.wrong(TapeFault.REUSED_ORDER)
+        elif kind != EventKind.ORDER and not found:
+            self.wrong(TapeFault.UNKNOWN_ORDER)
+        book.sound = book.sound and bool(found) == (kind != EventKind.ORDER)
+        if kind in (EventKind.ORDER, EventKind.REPLACE):
+            own = found[0].side if found and kind == EventKind.REPLACE else side
+            book.orders = [order for order in book.orders if order.id != number]
+            if own and quantity:
+                book.orders.append(SlowOrder(number, own, None if hidden else price, quantity))
+        for order in found if kind in (EventKind.CANCEL, EventKind.EXECUTION) else ():
+            gone = order.quantity if kind == EventKind.CANCEL and not quantity else quantity
+            if gone > order.quantity:
+                self.wrong(TapeFault.BEYOND_REST)
+                book.sound = False
+            order.quantity -= min(gone, order.quantity)
+        book.orders = [order for order in book.orders if order.quantity]
+        if not flags & EventFlag.LINKED:
+            self.judge(book)
+        return None
+
+    def judge(self, book: SlowBook) -> None:
+        bids, asks = book.depth(Side.BUY), book.depth(Side.SELL)
+        market = ""
+        if bids and asks and bids[0][0] >= asks[0][0]:
+            market = "locked" if bids[0][0] == asks[0][0] else "crossed"
+        if market and market != book.market:
+            self.wrong(TapeFault.LOCKED_BOOK if market == "locked" else TapeFault.CROSSED_BOOK)
+        book.market = market
+
     # What it says -------------------------------------------------------------------------------
 
-    def best(self, symbol: str, side: Side) -> tuple[int, int, tuple[str, ...]] | None:
+    def best(self, symbol: str, side: Side, *, books: bool = False) -> tuple[int, int, tuple[str, ...]] | None:
         """Price, size together, floors."""
         there = [(*self.quotes.get(line, {}).get(side, (0, 0)), line[1]) for line in self.lines if line[0] == symbol]
         there = [quote for quote in there if quote[1]]
+        for line in [line for line in self.lines if line[0] == symbol and books and not self.quotes.get(line)]:
+            levels = self.books[line].depth(side) if line in self.books else []
+            there += [(*level[:2], line[1]) for level in levels[:1]]
         if not there:
             return None
         price = (max if side is Side.BUY else min)(quote[0] for quote in there)

@@ -12,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocast.terms.errors import RemoteProtocolError
+from isocast.terms.instruments import Instrument
 from isocast.ticker.tape import Tape
+from isocast.ticker.views import day_rows, symbol_views
 from isocast.wire.events import EVENT_DTYPE
+from isocast.wire.names import name_events
 
 HEADER = Struct("<8sIIQ32s")
 
@@ -49,6 +52,40 @@ def test_a_snapshot_gives_the_same_tape_with_its_faults_and_names() -> None:
     assert again.snapshot() == WHOLE
     assert (again.faults.counts, again.faults.names) == (a_tape().faults.counts, a_tape().faults.names)
     assert (again.sequence, again.events, again.kinds.tolist()) == (40, 40, a_tape().kinds.tolist())
+
+
+COIN = Instrument("XBIN", "BTC-USDT-PERPETUAL", price_decimals=8, quantity_decimals=3)
+
+
+def a_named_tape() -> Tape:
+    tape = a_tape()
+    tape.take(name_events([COIN]))
+    return tape
+
+
+def test_a_snapshot_keeps_full_names_of_its_own_symbols() -> None:
+    tape = a_named_tape()
+    tape.names.add(Instrument("XLON", "A-NAME-THAT-IT-NEVER-HEARD"))
+    again = Tape.restore(tape.snapshot())
+    assert list(again.names) == [COIN]
+    assert [view.name for view in symbol_views(again, [COIN.name])] == [COIN.name]
+    assert [row.name for row in day_rows(again, [COIN.name])] == [COIN.name]
+    assert again.snapshot() == tape.snapshot()
+    assert a_tape().snapshot()[8] == 1, "without names it is what older programs read"
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [("symbol", b"~83AAAAA"), ("symbol", b"ISO"), ("side", 0), ("floor", b"\xff\xff"), ("kind", 200), ("time", 1)],
+)
+def test_names_that_a_symbol_cannot_have_are_refused(field: str, value: object) -> None:
+    raw = a_named_tape().snapshot()
+    names = np.frombuffer(raw[-3 * EVENT_DTYPE.itemsize :], EVENT_DTYPE).copy()
+    names[field] = value
+    body = raw[HEADER.size : -names.nbytes] + names.tobytes()
+    head = HEADER.pack(b"ISOTAPE\n", 3, 8, HEADER.unpack_from(raw)[3], sha256(body).digest())
+    with pytest.raises(RemoteProtocolError, match="names that cannot be"):
+        Tape.restore(head + body)
 
 
 @settings(max_examples=60, deadline=None)

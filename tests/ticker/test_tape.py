@@ -17,6 +17,7 @@ from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.ticker import quotes as lines_module
 from isocast.ticker import tape as tape_module
+from isocast.ticker.quotes import floor_name, symbol_name
 from isocast.ticker.records import NAMES_KEPT, TapeFault
 from isocast.ticker.tape import Tape
 from isocast.ticker.views import busiest, day_rows, left_out, symbol_views, tentative, unlisted
@@ -68,6 +69,7 @@ _PRICES = st.sampled_from([100, 101, 102, 103] * 3 + [-5, 0, 1 << 50, 1 << 44])
 _QUANTITIES = st.sampled_from([1, 10] * 4 + [(1 << 32) - 1, 0])
 _IDS = st.sampled_from([1, 2, 3] * 3 + [4, 5, 0])
 _NOTHING = st.just(0)
+_SIDED = (EventKind.QUOTE, EventKind.ORDER, EventKind.REPLACE)
 
 
 def _events(
@@ -78,7 +80,7 @@ def _events(
     symbols: st.SearchStrategy[bytes] = _SYMBOLS,
 ) -> st.SearchStrategy[tuple[object, ...]]:
     """Few values, so that ids, lines and prices meet again and again."""
-    sides = st.sampled_from([1, 2, 1, 2, 1, 2, 0]) if kind is EventKind.QUOTE else _NOTHING
+    sides = st.sampled_from([1, 2, 1, 2, 1, 2, 0]) if kind in _SIDED else _NOTHING
     numbers = st.sampled_from(flags), st.sampled_from(references), st.sampled_from(times)
     return st.tuples(st.just(int(kind)), sides, numbers[0], _FLOORS, symbols, _PRICES, _QUANTITIES, *numbers[1:], _IDS)
 
@@ -93,7 +95,12 @@ _EVENT = st.one_of(
     _events(EventKind.TRADE_CANCEL),
     _events(EventKind.STATUS, references=[1, 2, 3, 5, 0]),
     _events(EventKind.MARK, references=[ord("O")], times=[HOUR, 2 * HOUR, 14 * HOUR, 30 * HOUR], symbols=st.just(b"")),
-    st.one_of(_events(EventKind.DIRECTORY), _events(EventKind.ORDER)),
+    _events(EventKind.DIRECTORY),
+    _events(EventKind.ORDER, flags=[0] * 5 + [1, 1, 2, 4]),
+    _events(EventKind.ORDER),
+    _events(EventKind.CANCEL, flags=[0, 0, 0, 1]),
+    _events(EventKind.REPLACE),
+    _events(EventKind.MARK, references=[ord("R")]),
 )
 _EVENTS = st.lists(_EVENT, max_size=80).map(lambda rows: np.array(rows, EVENT_DTYPE))
 _CUTS = st.lists(st.integers(0, 80), max_size=6).map(sorted)
@@ -134,8 +141,18 @@ def check_against(slow: SlowTape, tape: Tape) -> None:
             )
             assert view.change == newest.price - slow.previous.get(newest.line, standing[0].price)
         for best, side in ((view.bid, Side.BUY), (view.ask, Side.SELL)):
-            assert (None if best is None else (best.price, best.size, best.floors)) == slow.best(symbol, side)
-        assert view.market == slow.markets.get(symbol, "")
+            found = slow.best(symbol, side, books=True)
+            assert (None if best is None else (best.price, best.size, best.floors)) == found
+        shown = [line for line in lines if line in slow.books and not slow.quotes.get(line)]
+        if not shown:
+            assert view.market == slow.markets.get(symbol, "")
+        assert view.incomplete == tuple(line[1] for line in shown if not slow.books[line].sound)
+    books = {(symbol_name(book.symbol), floor_name(book.floor)): book for book in tape.books.books}
+    assert sorted(books) == sorted(slow.books)
+    for line, book in books.items():
+        assert list(book.bids) == slow.books[line].depth(Side.BUY)
+        assert list(book.asks) == slow.books[line].depth(Side.SELL)
+        assert book.is_sound == slow.books[line].sound
 
 
 @settings(max_examples=300, deadline=None)

@@ -5,36 +5,51 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 from tools.house import ROOT, house
-from tools.maps import CODE_PX, SENTENCE_PX, WALK, drawings, layers, main, width_of
+from tools.maps import CODE_PX, SENTENCE_PX, WALK, Room, drawings, layers, main, width_of
 
+pytestmark = pytest.mark.xdist_group("house")
 SOURCE = ROOT / "src" / "isocast"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ROWS: list[str] = next(each for each in PROJECT["tool"]["importlinter"]["contracts"] if each["id"] == "layers")[
     "layers"
 ]
+ROOMS = [name for row in ROWS for name in re.findall(r"\w+", row) if (SOURCE / name).is_dir()]
 ASSETS = ROOT / "docs" / "assets"
-DRAWINGS = drawings()
-LAYERS = layers()
+PATHS = [ASSETS / "house.svg", ASSETS / "trade.svg"]
 STEPS = [where for place in WALK for step in place.steps for where in step.where]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.name)
-def test_a_drawing_is_what_the_code_says_now(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == DRAWINGS[path], "python -m tools.maps draws it again"
+@cache
+def drawn() -> dict[Path, str]:
+    """What each file should be; the whole package is read for it."""
+    return drawings()
+
+
+@cache
+def built() -> list[Room]:
+    """The rooms that have code, from the top layer down."""
+    return [room for row in layers() for room in row if not room.is_planned]
+
+
+def test_a_drawing_is_what_the_code_says_now() -> None:
+    assert list(drawn()) == PATHS
+    for path, text in drawn().items():
+        assert path.read_text(encoding="utf-8") == text, "python -m tools.maps draws it again"
 
 
 def test_checking_says_which_drawing_is_out_of_date(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--check"]) == 0
-    changed = {path: text.replace("walk", "way") for path, text in DRAWINGS.items()}
+    changed = {path: text.replace("walk", "way") for path, text in drawn().items()}
     monkeypatch.setattr("tools.maps.drawings", lambda: changed)
     assert main(["--check"]) == 1
     assert capsys.readouterr().err == "docs/assets/trade.svg is out of date: python -m tools.maps\n"
@@ -61,8 +76,8 @@ def test_the_layers_drawn_are_those_that_the_linter_holds() -> None:
 
 def test_rooms_are_drawn_with_their_own_words_and_parts() -> None:
     drawn = " ".join((ASSETS / "house.svg").read_text(encoding="utf-8").split())
-    modules = house()
-    for room in (room for row in LAYERS for room in row if not room.is_planned):
+    modules = house(ROOT)
+    for room in built():
         assert room.sentence.split()[0] in drawn
         inside = {path.parent.name for path in (SOURCE / room.name).glob("*/__init__.py")}
         assert {part.name for part in room.parts} == inside
@@ -109,7 +124,7 @@ def reach(text: ET.Element) -> float:
     return float(text.get("x", "0")) + width - 12
 
 
-@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_text_stays_inside_its_box(path: Path) -> None:
     elements = list(ET.parse(path).getroot())  # noqa: S314 - our own file
     boxes = [
@@ -125,7 +140,7 @@ def test_text_stays_inside_its_box(path: Path) -> None:
         assert top + 8 <= y <= top + height - 5, spans_of(text)
 
 
-@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_boxes_never_overlap_unless_one_is_inside_the_other(path: Path) -> None:
     elements = [each for each in ET.parse(path).getroot() if each.tag == f"{SVG}rect"]  # noqa: S314 - our own file
     boxes = [[float(each.get(key, "0")) for key in ("x", "y", "width", "height")] for each in elements]
@@ -136,7 +151,7 @@ def test_boxes_never_overlap_unless_one_is_inside_the_other(path: Path) -> None:
         assert apart or inside, (one, two)
 
 
-@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_a_drawing_suits_light_and_dark_pages_and_loads_nothing(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert "prefers-color-scheme: dark" in text
@@ -146,16 +161,14 @@ def test_a_drawing_suits_light_and_dark_pages_and_loads_nothing(path: Path) -> N
 
 # ---- the tables beside the drawings
 
-BUILT = [room.name for row in LAYERS for room in row if not room.is_planned]
-PARTS = {part.name for row in LAYERS for room in row if room.name == "runtime" for part in room.parts}
-
 
 @pytest.mark.parametrize("page", ["README.md", "docs/explanation/architecture.md"])
 def test_the_tables_list_every_room_in_the_order_of_the_layers_and_every_part(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     tables = [re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in re.split(r"\n\n", text)]
-    assert BUILT in tables
-    assert any(set(table) == PARTS and len(table) == len(PARTS) for table in tables)
+    assert [room.name for room in built()] in tables
+    parts = {part.name for room in built() if room.name == "runtime" for part in room.parts}
+    assert any(set(table) == parts and len(table) == len(parts) for table in tables)
 
 
 @pytest.mark.parametrize("page, asset", [("README.md", "house"), ("docs/explanation/architecture.md", "trade")])
@@ -196,7 +209,7 @@ def is_module(dotted: str) -> bool:
 def test_a_page_names_only_files_that_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     code = re.findall(r"`([^`\n]+)`", text)
-    starts = "|".join([*BUILT, *FOLDERS])
+    starts = "|".join([*ROOMS, *FOLDERS])
     paths = [
         each for each in code if re.fullmatch(rf"(?:{starts})/[\w./*-]+", each) and not re.search(r"\*\.(?!py)", each)
     ]
@@ -207,5 +220,5 @@ def test_a_page_names_only_files_that_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_names_only_modules_that_exist(page: Path) -> None:
     code = re.findall(r"`((?:isocast\.)?\w+(?:\.\w+)+)`", page.read_text(encoding="utf-8"))
-    dotted = [each for each in code if re.match(rf"(?:isocast\.)?(?:{'|'.join(BUILT)})\.(?!py$|md$|toml$)", each)]
+    dotted = [each for each in code if re.match(rf"(?:isocast\.)?(?:{'|'.join(ROOMS)})\.(?!py$|md$|toml$)", each)]
     assert [each for each in dotted if not is_module(each)] == []

@@ -19,6 +19,7 @@ from isocast.wire.door import (
     Publish,
     RangeWanted,
     Refused,
+    Sealed,
     Session,
     Snapshot,
     SnapshotWanted,
@@ -30,8 +31,8 @@ from isocast.wire.events import build_events, pack_events
 
 __all__ = ["DOOR_SAMPLES", "NONCES", "tagged_messages"]
 
-NONCES = b"d" * NONCE_BYTES, b"v" * NONCE_BYTES
-"""Of the door and of its visitor."""
+NONCES = b"d" * NONCE_BYTES, b"v" * NONCE_BYTES, b"c" * NONCE_BYTES
+"""Of the door and of its visitor, and the hash of the door's certificate."""
 _EVENTS = pack_events(build_events([EVENT]))
 _SOURCE = source_id(1)
 
@@ -49,6 +50,7 @@ DOOR_SAMPLES: dict[DoorKind, DoorMessage] = {
     DoorKind.SNAPSHOT: Snapshot(1_042, _EVENTS),
     DoorKind.CHECKPOINT_WANTED: CheckpointWanted(),
     DoorKind.CHECKPOINT: CheckpointGiven(b"a log at a stable token"),
+    DoorKind.SEALED: Sealed(20_000, 1_000, 1_041, b"a block that was sold"),
 }
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.wire.door_samples import DOOR_SAMPLES, tagged_messages
-from tests.wire.samples import EVENT, KEYS, SAMPLES, TOKEN
+from tests.wire.samples import DISCLOSING, EVENT, FORCED_RING, KEYS, MARKET, ORDERED_TOKEN, SAMPLES, TOKEN
 
 from isocast.wire.codec import encode
 from isocast.wire.door import DoorKind, encode_message
 from isocast.wire.events import build_events, pack_events
-from isocast.wire.token_body import token_body
+from isocast.wire.token_body import token_bytes
 
 __all__ = ["FOLDER", "door_name", "read_vector", "vectors", "write_vectors"]
 
@@ -26,9 +26,15 @@ _LINE = 16
 
 def vectors() -> dict[str, bytes]:
     """What this version writes."""
-    frames = {kind.name.lower(): encode(packet, KEYS) for kind, packet in SAMPLES.items()}
+    frames = {kind.name.lower(): encode(packet, KEYS, MARKET) for kind, packet in SAMPLES.items()}
     doors = {door_name(kind): encode_message(message) for kind, message in DOOR_SAMPLES.items()}
-    parts = {"token_body": token_body(TOKEN), "event_record": pack_events(build_events([EVENT]))}
+    parts = {
+        "token_body": token_bytes(TOKEN),
+        "token_body_ordered": token_bytes(ORDERED_TOKEN),
+        "token_disclosing": token_bytes(DISCLOSING),
+        "event_record": pack_events(build_events([EVENT])),
+        "newring_forced": encode(FORCED_RING, KEYS, MARKET),
+    }
     return {**frames, **doors, **parts, "door_tagged": b"".join(tagged_messages())}
 
 

@@ -19,10 +19,10 @@ from tests.wire.samples import SAMPLES, TOKEN
 from isocast.terms.ids import Epoch
 from isocast.wire.codec import PacketKind, decode, encode
 from isocast.wire.events import events_view, pack_events
-from isocast.wire.frame import NO_KEY, prefix, tag_of
-from isocast.wire.limits import DATA_BYTES, EVENT_BYTES, HEADER_BYTES, TAG_BYTES
+from isocast.wire.frame import NO_KEY, NO_MARKET, prefix, tag_of
+from isocast.wire.limits import DATA_BYTES, EVENT_BYTES, HEADER_BYTES, RELEASED_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from isocast.wire.packets import TokenPart, payload_digest
-from isocast.wire.token_body import decode_token_body, join_parts, split_token, token_body
+from isocast.wire.token_body import decode_token_body, join_parts, split_token, token_body, token_bytes
 
 __all__ = ["WAYS_IN", "examine", "framed", "resealed", "seeds"]
 
@@ -36,16 +36,20 @@ def resealed(frame: bytes, key: bytes = NO_KEY) -> bytes:
 
 
 def right_tag(signed: bytes, key: bytes = NO_KEY) -> bytes:
-    """The tag of header and body; that of DATA is over the payload's digest."""
+    """The tag of header and body; those of DATA and REL are over the payload's digest."""
     if signed[:4] == prefix(PacketKind.DATA):
         at = HEADER_BYTES + DATA_BYTES
         return tag_of(signed[:at] + payload_digest(signed[at:]), key)
+    at = HEADER_BYTES + RELEASED_BYTES
+    if signed[:4] == prefix(PacketKind.REL) and len(signed) >= at:
+        proof_at = at + int.from_bytes(signed[at - 4 : at - 2], "little")
+        return tag_of(signed[:at] + payload_digest(signed[at:proof_at]) + signed[proof_at:], key)
     return tag_of(signed, key)
 
 
 def framed(kind: int, body: bytes, header: bytes = bytes(18), reserved: bytes = b"\0\0", key: bytes = NO_KEY) -> bytes:
     """A frame with a right tag around any body; `header` is stripe, epoch and sender."""
-    signed = prefix(PacketKind.DATA)[:3] + bytes((kind,)) + header[:2] + reserved + header[2:] + body
+    signed = prefix(PacketKind.DATA)[:3] + bytes((kind,)) + NO_MARKET + header[:2] + reserved + header[2:] + body
     return signed + right_tag(signed, key)
 
 
@@ -75,7 +79,7 @@ def _repair(data: bytes) -> None:
 def _token(data: bytes) -> None:
     token = decode_token_body(1, data)
     token._body = None  # noqa: SLF001  so that the writer has to spell it again
-    assert token_body(token) == data
+    assert token_bytes(token) == data
 
 
 def _parts(data: bytes) -> None:
@@ -118,12 +122,12 @@ def seeds() -> list[bytes]:
     found: list[bytes] = []
     for kind, packet in SAMPLES.items():
         frame = encode(packet)
-        rest = bytes((kind,)) + frame[4:6] + frame[8:HEADER_BYTES] + frame[HEADER_BYTES:-TAG_BYTES]
+        rest = bytes((kind,)) + frame[8:10] + frame[12:HEADER_BYTES] + frame[HEADER_BYTES:-TAG_BYTES]
         found += [b"\0" + frame, b"\1" + rest]
         if kind in (PacketKind.DATA, PacketKind.TOKEN, PacketKind.TOKENPART):
             found.append(b"\2" + rest)
     body = token_body(TOKEN)
-    found += [b"\3" + body, b"\4\0\50" + body, b"\4\1\50" + body]
+    found += [b"\3" + body, b"\3" + body + bytes(SIGNATURE_BYTES), b"\4\0\50" + body, b"\4\1\50" + body]
     found.append(b"\5" + vectors()["event_record"] * 3)
     others = (*message_seeds(), *state_seeds())
     return found + [bytes((WAYS_IN.index(way),)) + data for way, data in others]

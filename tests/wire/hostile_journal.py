@@ -9,16 +9,18 @@ from struct import pack, unpack_from
 from zlib import crc32
 
 from tests.wire.journal_samples import segment
-from tests.wire.journal_vector import RELEASED
+from tests.wire.journal_vector import PROOF, RELEASED
 from tests.wire.mutations import accepts
 
 from isocast.wire.journal import (
     BLOCK_HEADER_BYTES,
+    DIRECTORY_BYTES,
     SEGMENT_HEADER_BYTES,
     pack_segment_header,
     read_segment_header,
 )
 from isocast.wire.journal_blocks import encode_block, view_block
+from isocast.wire.journal_proofs import decode_proof, encode_proof
 
 __all__ = ["WAYS_IN", "examine", "seeds"]
 
@@ -61,7 +63,7 @@ def _measured(data: bytes) -> None:
     header, body = data[:BLOCK_HEADER_BYTES].ljust(BLOCK_HEADER_BYTES, b"\0"), data[BLOCK_HEADER_BYTES:]
     body += bytes(-len(body) % 8)
     (messages,) = unpack_from("<I", header, 12)
-    payload_bytes = max(len(body) - messages * 56, 0)
+    payload_bytes = max(len(body) - messages * DIRECTORY_BYTES, 0)
     header = (
         header[:4] + pack("<I", BLOCK_HEADER_BYTES + len(body)) + header[8:20] + pack("<I", payload_bytes) + header[24:]
     )
@@ -79,11 +81,19 @@ def _unchecked(data: bytes) -> None:
     assert len(view.messages()) == view.header.messages
 
 
-WAYS_IN = (_raw, _block, _summed, _measured, _unchecked)
+def _proof(data: bytes) -> None:
+    """What proves a block of four messages, of two sources."""
+    labels = [(1, 7), (2, 1), (1, 8), (2, 2)]
+    raw = data + bytes(-len(data) % 8)
+    assert encode_proof(decode_proof(raw, labels), labels) == raw
+
+
+WAYS_IN = (_raw, _block, _summed, _measured, _unchecked, _proof)
 
 
 def seeds() -> list[bytes]:
     """Inputs that are accepted, for a fuzzer to start from."""
     blocks = [b"".join(encode_block(one).pieces) for one in RELEASED]
     found = [b"\0" + segment(RELEASED), b"\0" + segment(RELEASED[:1])]
+    found.append(b"\5" + encode_proof(PROOF, [(1, 7), (2, 1), (1, 8), (2, 2)]))
     return found + [bytes((way,)) + raw for way in (1, 2, 4) for raw in blocks]

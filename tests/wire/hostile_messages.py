@@ -11,6 +11,7 @@ from dataclasses import asdict
 from hashlib import blake2b
 from struct import pack, unpack_from
 
+from tests.security.rosters import REVOKE, a_roster, identity, next_roster
 from tests.wire.door_samples import DOOR_SAMPLES
 
 from isocast.feeds.mold import (
@@ -24,6 +25,7 @@ from isocast.feeds.mold import (
     request,
 )
 from isocast.runtime.edge.web_gateway import read_wish
+from isocast.runtime.market.roster_making import make_request, read_request
 from isocast.runtime.watch.status import NodeStatus, status_from_json
 from isocast.security.keys import Purpose, SecretKey
 from isocast.security.repairs import (
@@ -33,6 +35,7 @@ from isocast.security.repairs import (
     read_repair_request,
     write_repair_request,
 )
+from isocast.security.roster import read_revocation, read_roster_entry, read_unsigned, sign_revocation, unsigned
 from isocast.striping.plan import read_plan_entry
 from isocast.terms.errors import RemoteProtocolError
 from isocast.wire.door import Refused, decode_message, encode_message
@@ -44,6 +47,8 @@ __all__ = ["MESSAGE_WAYS", "Way", "message_seeds", "parsed_json"]
 Way = Callable[[bytes], None]
 
 _SECRET = SecretKey(bytes(range(32)))
+_ROSTER = a_roster()
+_LONDON = identity("london")
 _SESSION = b"2410040001"
 
 
@@ -92,6 +97,28 @@ def _plan_entry(data: bytes) -> None:
     assert pack("<Q16sII", notice.version, notice.digest, notice.stripes, notice.symbols) == data
 
 
+def _roster(data: bytes) -> None:
+    spelled = unsigned(read_unsigned(data))
+    assert data.startswith(spelled)
+    assert len(data) - len(spelled) in (0, 64), "nothing but a signature follows"
+
+
+def _identity_request(data: bytes) -> None:
+    asked = read_request(data)
+    assert (asked.name, asked.public) == ("london", _LONDON.public), "nobody else's key signs"
+
+
+def _roster_entry(data: bytes) -> None:
+    (serial,) = unpack_from("<Q", data.ljust(8, b"\0"))
+    notice = read_roster_entry(ControlEntry(ControlKind.ROSTER, serial, data[8:]), 0)
+    assert notice.effective > 0
+    assert notice.digest == data[8:40]
+
+
+def _revocation(data: bytes) -> None:
+    assert read_revocation(data, _ROSTER).encoded == data
+
+
 def _wish(data: bytes) -> None:
     wish = read_wish(data.decode(errors="replace"))
     assert read_wish(json.dumps(wish)) == wish
@@ -119,6 +146,10 @@ MESSAGE_WAYS: tuple[Way, ...] = (
     _plan_entry,
     _wish,
     _status,
+    _roster,
+    _revocation,
+    _roster_entry,
+    _identity_request,
 )
 
 
@@ -138,6 +169,11 @@ def message_seeds() -> list[tuple[Way, bytes]]:
         (_stripe_repair, RepairSealer(_SECRET, 131_073, b"abcd", 1).seal(5, packets[0])),
         (_mold_request, request(_SESSION, 7, 3)),
         (_plan_entry, pack("<Q16sII", 2, b"\x11" * 16, 3, 9)),
+        (_roster, unsigned(_ROSTER)),
+        (_roster, unsigned(next_roster(_ROSTER, [_ROSTER.members[0].public], ca=bytes(32), ephemeral=bytes(32)))),
+        (_revocation, sign_revocation(_ROSTER, _ROSTER.members[0], REVOKE, 5).encoded),
+        (_identity_request, make_request("london", _LONDON)),
+        (_roster_entry, pack("<Q", 2) + bytes(32) + pack("<Q", 9)),
         (_wish, b'{"subscribe": ["IBM", "VOD"], "unsubscribe": "*"}'),
         (_status, json.dumps(asdict(NodeStatus("london", "primary-receiver", 3))).encode()),
     ]

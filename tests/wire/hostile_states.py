@@ -59,16 +59,19 @@ from isocast.striping.edge_snapshot import read_striper_snapshot, write_striper_
 from isocast.striping.engine import read_engine_state
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import Epoch
-from isocast.ticker.tape import SNAPSHOT_VERSION, Tape, pack_state, unpack_state
+from isocast.terms.instruments import Instrument
+from isocast.ticker.tape import Tape, pack_state, unpack_state
 from isocast.wire.events import build_events, pack_events
 from isocast.wire.frame import PacketKind
-from isocast.wire.packets import DIGEST_BYTES, NewRing, digest_of
+from isocast.wire.names import name_events
+from isocast.wire.packets import SHORT_DIGEST_BYTES, NewRing, short_digest_of
 
 __all__ = ["STATE_WAYS", "state_seeds"]
 
 Found = TypeVar("Found")
 
 _TAPE_HEAD = Struct("<8sIIQ32s")
+_TAPE_TABLES = {1: 5, 2: 7, 3: 8}
 _READERS: Mapping[int, Callable[[bytes], object]] = {
     RecordKind.PROMISE: read_promise,
     RecordKind.RING: read_installed,
@@ -84,7 +87,7 @@ _READERS: Mapping[int, Callable[[bytes], object]] = {
 
 
 def _latest(data: bytes) -> None:
-    raw = data + digest_of(data)
+    raw = data + short_digest_of(data)
     assert write_snapshot(read_snapshot(raw)) == raw
 
 
@@ -95,7 +98,7 @@ def _striper(data: bytes) -> None:
 
 def _sealed_striper(body: bytes) -> bytes:
     packed = zlib.compress(body, 1)
-    return b"ICES" + packed + digest_of(b"ICES", packed)
+    return b"ICES" + packed + short_digest_of(b"ICES", packed)
 
 
 def _engine(data: bytes) -> None:
@@ -106,10 +109,12 @@ def _engine(data: bytes) -> None:
 
 
 def _tape(data: bytes) -> None:
-    """A description, a zero, and the tables."""
-    text, _, tables = data.partition(b"\0")
+    """The version, a description, a zero, and the tables: version 2 has two more, of books, and version 3 names."""
+    version = data[0] if data else 1
+    text, _, tables = data[1:].partition(b"\0")
     digest = sha256(text + tables).digest()
-    state = unpack_state(_TAPE_HEAD.pack(b"ISOTAPE\n", SNAPSHOT_VERSION, 5, len(text), digest) + text + tables)
+    head = _TAPE_HEAD.pack(b"ISOTAPE\n", version, _TAPE_TABLES.get(version, 5), len(text), digest)
+    state = unpack_state(head + text + tables)
     packed = pack_state(state)
     assert pack_state(unpack_state(packed)) == packed
 
@@ -154,22 +159,27 @@ def state_seeds() -> list[tuple[Way, bytes]]:
     striper = EdgeStriper(PLAN, 0, SETTINGS)
     for part in random_tokens(5, 2, 10.0):
         striper.step(part)
-    body = zlib.decompress(write_striper_snapshot(striper.snapshot())[4:-DIGEST_BYTES])
-    announced = b'"announced":{"version":2,"digest":"%s","stripes":3,"symbols":9}' % (b"11" * DIGEST_BYTES)
-    tape = Tape()
-    tape.take(build_events([EVENT]))
-    raw = tape.snapshot()
-    tables_at = _TAPE_HEAD.size + _TAPE_HEAD.unpack_from(raw)[3]
+    body = zlib.decompress(write_striper_snapshot(striper.snapshot())[4:-SHORT_DIGEST_BYTES])
+    announced = b'"announced":{"version":2,"digest":"%s","stripes":3,"symbols":9}' % (b"11" * SHORT_DIGEST_BYTES)
+    tapes = [Tape(), Tape(), Tape()]
+    tapes[1].take(build_events([EVENT]))
+    tapes[2].take(name_events([Instrument("XBIN", "BTC-USDT-PERPETUAL", 8, 3)]))
     return [
-        (_latest, write_snapshot(table.snapshot())[:-DIGEST_BYTES]),
+        (_latest, write_snapshot(table.snapshot())[:-SHORT_DIGEST_BYTES]),
         (_striper, body),
         (_striper, body.replace(b'"announced":null', announced)),
         (_engine, b'{"delay": 20000000, "sessions": {"1": [739163, 1, 9]}}\0' + body),
-        (_tape, raw[_TAPE_HEAD.size : tables_at] + b"\0" + raw[tables_at:]),
+        *[(_tape, _without_digest(tape.snapshot())) for tape in tapes],
         (_checkpoint, checkpoint_bytes(_POINT)),
         (_checkpoint, checkpoint_bytes(Checkpoint())),
         *_record_seeds(),
     ]
+
+
+def _without_digest(snapshot: bytes) -> bytes:
+    _, version, _, length, _ = _TAPE_HEAD.unpack_from(snapshot)
+    body = snapshot[_TAPE_HEAD.size :]
+    return bytes((version,)) + body[:length] + b"\0" + body[length:]
 
 
 def _record_seeds() -> list[tuple[Way, bytes]]:
@@ -188,7 +198,7 @@ def _record_seeds() -> list[tuple[Way, bytes]]:
     frames = [frame for record in small for frame in record_frames(record)]
     frames += [
         site_snapshot(SiteSnapshot(_POINT, _POINT.epoch, ring, 40)),
-        outbox_snapshot(OutboxSnapshot(7, 9, 3, {b"key": 8, b"other": 7})),
+        outbox_snapshot(OutboxSnapshot(7, 9, 3, b"c" * 32, {b"key": 8, b"other": 7})),
         server_snapshot(ServerState(_POINT.epoch, ring)),
     ]
     entry = bytes((RecordKind.ENTRY,)) + pack(">H", frame.loose_bytes) + frame.checked + b"".join(frame.loose)

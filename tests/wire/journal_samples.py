@@ -9,7 +9,7 @@ from isocast.terms.market import EventKind, Mic, Side, Symbol
 from isocast.wire.events import MarketEvent, build_events, pack_events
 from isocast.wire.journal import SegmentHeader, pack_segment_header
 from isocast.wire.journal_blocks import JournalMessage, ReleasedBlock, encode_block
-from isocast.wire.packets import digest_of
+from isocast.wire.packets import digest_of, short_digest_of
 
 __all__ = ["DELAY", "PERIOD", "SITE", "STRIPE", "block", "blocks", "events_payload", "message", "segment"]
 
@@ -48,7 +48,7 @@ def block(
         due=instant + DELAY + place * 1_000_000,
         released_at=instant + DELAY + place * 1_000_000 + 41_000 + token,
         clock_bound_ns=100_000,
-        shuffle_key=digest_of(token.to_bytes(8, "little")),
+        shuffle_key=short_digest_of(token.to_bytes(8, "little")),
         messages=[message(first + at, payload) for at, payload in enumerate(payloads)],
     )
 

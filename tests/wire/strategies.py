@@ -6,18 +6,29 @@ from hypothesis import strategies as st
 
 from isocast.terms.ids import Epoch
 from isocast.wire.limits import (
+    LINE_ROOM_BYTES,
+    LINK_BYTES,
     MAX_CONTROL_BODY,
     MAX_HOLDING_BITS,
+    MAX_LINKS,
+    MAX_NUMBER,
     MAX_PART_BODY,
     MAX_PARTS,
     MAX_PAYLOAD,
-    MAX_PROOF,
+    MAX_PROOF_DIGESTS,
+    MAX_PROOF_PARTS,
+    ORDER_BYTES,
+    SEAL_BYTES,
+    SIGNATURE_BYTES,
 )
 from isocast.wire.packets import (
     DIGEST_BYTES,
+    SHORT_DIGEST_BYTES,
     ControlEntry,
     ControlKind,
     Data,
+    Disclose,
+    Disclosure,
     Grant,
     Holding,
     Invite,
@@ -33,6 +44,7 @@ from isocast.wire.packets import (
     Packet,
     Pending,
     PlanVersion,
+    Proof,
     Range,
     RangeReply,
     RangeRequest,
@@ -42,11 +54,13 @@ from isocast.wire.packets import (
     Repair,
     Run,
     SecondaryToken,
+    SourceChain,
     Standing,
     Suspect,
     Suspicion,
     Token,
     TokenPart,
+    Vote,
 )
 
 __all__ = ["PACKETS", "packets", "tokens"]
@@ -59,6 +73,10 @@ NUMBERS = st.integers(0, 1 << 62)
 """Numbers with room to count on from."""
 EPOCHS = st.builds(Epoch, U32, U32)
 DIGESTS = st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)
+NONCES = st.binary(min_size=SHORT_DIGEST_BYTES, max_size=SHORT_DIGEST_BYTES)
+WHOLE_SIGNATURES = st.binary(min_size=SIGNATURE_BYTES, max_size=SIGNATURE_BYTES)
+SIGNATURES = st.one_of(st.just(b""), WHOLE_SIGNATURES)
+ORDERS = st.one_of(st.just(b""), st.binary(min_size=ORDER_BYTES, max_size=ORDER_BYTES))
 HEADER = (U16, EPOCHS, U64)
 NODES = st.lists(U32, max_size=6, unique=True).map(tuple)
 NEXT_NUMBERS = st.lists(st.builds(NextNumber, U64, U64), max_size=6, unique_by=lambda entry: entry.source).map(tuple)
@@ -88,8 +106,17 @@ CONTROL = st.builds(
     st.sampled_from(ControlKind),
     U64,
     st.one_of(st.binary(max_size=12), st.binary(min_size=MAX_CONTROL_BODY, max_size=MAX_CONTROL_BODY)),
+    ORDERS,
 )
 GRANTS = st.lists(st.builds(Grant, U64, U32), max_size=4, unique_by=lambda grant: grant.source).map(tuple)
+
+
+DISCLOSURES = st.lists(
+    st.builds(Disclosure, U64, U64, st.binary(min_size=LINK_BYTES, max_size=LINK_BYTES)),
+    max_size=3,
+    unique_by=lambda one: one[:2],
+).map(lambda found: tuple(sorted(found)))
+LINKS = st.dictionaries(U64, st.binary(min_size=LINK_BYTES, max_size=LINK_BYTES), max_size=MAX_LINKS)
 
 
 @st.composite
@@ -107,12 +134,14 @@ def tokens(draw: st.DrawFn, *, whole: bool = False) -> Token:
         acknowledged,
         draw(interleaves(acknowledged)),
         draw(control),
-        draw(DIGESTS),
-        draw(DIGESTS),
+        draw(NONCES),
+        draw(NONCES),
         draw(U64),
         draw(U64),
         draw(GRANTS),
         draw(DIGESTS),
+        draw(SIGNATURES),
+        draw(DISCLOSURES),
     )
 
 
@@ -121,6 +150,11 @@ def parts(draw: st.DrawFn) -> TokenPart:
     count = draw(st.integers(1, MAX_PARTS))
     body = draw(st.binary(min_size=1, max_size=MAX_PART_BODY))
     return TokenPart(draw(U16), draw(EPOCHS), draw(U64), draw(U64), draw(st.integers(0, count - 1)), count, body)
+
+
+VOTES = st.lists(
+    st.builds(Vote, U32, EPOCHS, U64, DIGESTS, DIGESTS, WHOLE_SIGNATURES), max_size=4, unique_by=lambda vote: vote.site
+).map(tuple)
 
 
 @st.composite
@@ -139,11 +173,14 @@ def new_rings(draw: st.DrawFn) -> NewRing:
         draw(U64),
         draw(DIGESTS),
         draw(NODES),
-        tuple(draw(DIGESTS) for _ in ring),
+        tuple(draw(NONCES) for _ in ring),
         draw(NODES),
         draw(NEXT_NUMBERS),
         draw(st.booleans()),
         draw(st.booleans()),
+        draw(VOTES),
+        draw(ORDERS),
+        draw(SIGNATURES),
     )
 
 
@@ -173,7 +210,10 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Packet]] = {
     Data: DATA,
     Token: tokens(whole=True),
     TokenPart: parts(),
-    Receipt: st.builds(Receipt, *HEADER, U64, DIGESTS),
+    Receipt: st.builds(Receipt, *HEADER, U64, DIGESTS, SIGNATURES),
+    SourceChain: st.builds(
+        SourceChain, *HEADER, U32, DIGESTS, st.integers(1 << 32, (1 << 64) - 1), DIGESTS, SIGNATURES
+    ),
     Nack: st.builds(
         Nack,
         *HEADER,
@@ -186,10 +226,12 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Packet]] = {
     Pending: st.builds(Pending, *HEADER, U64),
     Standing: st.builds(Standing, *HEADER, U64, U64, U64),
     Suspect: st.builds(Suspect, *HEADER, U64, U64, st.sampled_from(Suspicion), EPOCHS),
-    Invite: st.builds(Invite, *HEADER, EPOCHS),
+    Invite: st.builds(Invite, *HEADER, EPOCHS, SIGNATURES),
     Refuse: st.builds(Refuse, *HEADER, EPOCHS, EPOCHS, U64),
     Join: st.builds(
-        Join, *HEADER, EPOCHS, U64, DIGESTS, I64, U64, I64, NODES, DIGESTS, NODES, NEXT_NUMBERS, st.booleans()
+        Join,
+        *(*HEADER, EPOCHS, U64, DIGESTS, I64, U64, I64, NODES, NONCES, NODES, NEXT_NUMBERS),
+        *(st.booleans(), SIGNATURES),
     ),
     NewRing: new_rings(),
     SecondaryToken: st.builds(SecondaryToken, *HEADER, U32, U64),
@@ -202,10 +244,19 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Packet]] = {
         U32,
         U64,
         U32,
-        st.binary(max_size=MAX_PAYLOAD),
-        st.binary(max_size=MAX_PROOF),
+        st.binary(max_size=MAX_PAYLOAD - SEAL_BYTES),
+        st.binary(max_size=LINE_ROOM_BYTES),
         st.booleans(),
     ),
+    Proof: st.builds(
+        Proof,
+        *HEADER,
+        *(U64, I64, U32, U32, st.integers(0, MAX_NUMBER - MAX_PROOF_DIGESTS)),
+        *(st.integers(0, MAX_PROOF_PARTS - 1), st.just(MAX_PROOF_PARTS), NONCES),
+        st.lists(NONCES, min_size=1, max_size=MAX_PROOF_DIGESTS).map(tuple),
+        WHOLE_SIGNATURES,
+    ),
+    Disclose: st.builds(Disclose, *HEADER, LINKS.map(lambda links: tuple(sorted(links.items())))),
     RangeRequest: st.builds(range_request, *HEADER, st.sampled_from(Range), U64, U64),
     RangeReply: st.builds(RangeReply, *HEADER, st.sampled_from(Range), U64, U64, U64),
     LineAsk: st.builds(LineAsk, *HEADER, VERSIONS, VERSIONS),

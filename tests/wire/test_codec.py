@@ -1,20 +1,33 @@
 """Every packet survives the wire, and a frame that is damaged in any way does not."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.hostile import resealed
-from tests.wire.samples import KEY, KEYS, SAMPLES, SharedKey
+from tests.wire.samples import KEY, KEYS, MARKET, SAMPLES, SharedKey
 from tests.wire.strategies import PACKETS, packets
 
-from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.terms.errors import AnotherMarketError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Epoch
 from isocast.wire.codec import NO_KEYS, VERSION, PacketKind, decode, encode, peek_kind
-from isocast.wire.frame import MAGIC
-from isocast.wire.limits import MAX_PAYLOAD, TAG_BYTES
-from isocast.wire.packets import Data, Packet, Receipt, Repair, Token
+from isocast.wire.frame import MAGIC, NO_MARKET, market_id
+from isocast.wire.limits import HEADER_BYTES, MARKET_ID_BYTES, MAX_PAYLOAD, TAG_BYTES
+from isocast.wire.packets import (
+    Data,
+    Invite,
+    Join,
+    NewRing,
+    Packet,
+    Receipt,
+    ReleasedPacket,
+    Repair,
+    SourceChain,
+    Token,
+    payload_digest,
+)
 from isocast.wire.token_body import token_body, token_digest
 
 
@@ -60,19 +73,33 @@ def test_a_frame_cut_short_anywhere_is_refused(kind: PacketKind) -> None:
             decode(frame[:length], KEYS)
 
 
+def unsigned(packet: Packet) -> Packet | None:
+    match packet:
+        case Token():
+            return replace(packet, signature=b"")
+        case Receipt() | Invite() | Join() | NewRing() | SourceChain():
+            return packet._replace(signature=b"")
+        case _:
+            return None
+
+
 @pytest.mark.parametrize("kind", PacketKind, ids=lambda kind: kind.name)
 def test_a_body_cut_short_or_continued_behind_a_right_tag_is_refused_or_another_packet(kind: PacketKind) -> None:
-    """DATA and TOKENPART end where the frame ends: a shorter one is another packet, never a broken one."""
+    """DATA, TOKENPART, PROOF and DISCLOSE end where the frame ends: a shorter one is another packet, not a broken one.
+
+    A signature is there whole or not at all: cut off whole, it leaves the packet that was never signed.
+    """
     packet = SAMPLES[kind]
     frame = encode(packet)
     signed = frame[:-TAG_BYTES]
-    changed = [signed[:length] for length in range(24, len(signed))] + [signed + b"\0", signed + bytes(17)]
+    changed = [signed[:length] for length in range(HEADER_BYTES, len(signed))] + [signed + b"\0", signed + bytes(17)]
     for other in changed:
         try:
             got = decode(resealed(other + bytes(TAG_BYTES)))
         except RemoteProtocolError:
             continue
-        assert kind in {PacketKind.DATA, PacketKind.TOKENPART}
+        ends_with_frame = kind in {PacketKind.DATA, PacketKind.TOKENPART, PacketKind.PROOF, PacketKind.DISCLOSE}
+        assert ends_with_frame or got == unsigned(packet)
         assert got != packet
 
 
@@ -137,10 +164,35 @@ def test_another_magic_is_refused() -> None:
         decode(resealed(MAGIC[::-1] + frame[2:]))
 
 
+@pytest.mark.parametrize("kind", PacketKind, ids=lambda kind: kind.name)
+def test_a_packet_of_another_market_is_refused_before_its_tag_is_looked_at(kind: PacketKind) -> None:
+    """Neither the tag nor the sender decides: both are wrong here as well."""
+    frame = encode(SAMPLES[kind], KEYS, MARKET)
+    forged = frame[:-1] + bytes((frame[-1] ^ 1,))
+    for keys, came in ((KEYS, frame), (KEYS, forged), ({}, frame)):
+        with pytest.raises(AnotherMarketError, match=f"another market: {MARKET.hex()}, not {market_id('b').hex()}"):
+            decode(came, keys, market_id("b"))
+    assert decode(frame, KEYS, MARKET) == SAMPLES[kind]
+
+
+def test_the_item_of_a_repair_is_of_the_same_market() -> None:
+    repair = SAMPLES[PacketKind.REPAIR]
+    assert isinstance(repair, Repair)
+    frame = encode(repair, KEYS, MARKET)
+    strange = frame[:HEADER_BYTES] + encode(repair.item, KEYS, market_id("b")) + bytes(TAG_BYTES)
+    with pytest.raises(AnotherMarketError):
+        decode(resealed(strange, KEY), KEYS, MARKET)
+
+
+def test_markets_are_told_apart_by_their_names() -> None:
+    assert market_id("floor") == market_id("floor") != market_id("Floor")
+    assert len(market_id("")) == len(NO_MARKET) == MARKET_ID_BYTES
+
+
 @pytest.mark.parametrize(
     "kind", [PacketKind.DATA, PacketKind.RECEIPT, PacketKind.JOIN, PacketKind.NEWRING, PacketKind.REL]
 )
-@pytest.mark.parametrize("at", [6, 7])
+@pytest.mark.parametrize("at", [10, 11])
 def test_unknown_flags_are_refused(kind: PacketKind, at: int) -> None:
     frame = bytearray(encode(SAMPLES[kind]))
     frame[at] = 0x80
@@ -182,6 +234,16 @@ def test_numbers_and_payloads_out_of_range_are_not_written() -> None:
             encode(data)
     with pytest.raises(LocalProtocolError, match="of 15 bytes"):
         encode(Receipt(1, epoch, 1, 1, bytes(15)))
+
+
+def test_a_changed_release_has_the_digest_of_what_it_carries_now() -> None:
+    """The digest is computed once for a packet, and never taken over by another one."""
+    read = decode(encode(SAMPLES[PacketKind.REL], KEYS), KEYS)
+    assert isinstance(read, ReleasedPacket)
+    changed = read._replace(payload=b"another")
+    assert (read.digest, changed.digest) == (payload_digest(read.payload), payload_digest(b"another"))
+    assert changed != read == SAMPLES[PacketKind.REL]
+    assert decode(encode(changed, KEYS), KEYS) == changed
 
 
 def test_a_stranger_is_not_written() -> None:

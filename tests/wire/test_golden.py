@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.wire.door_samples import DOOR_SAMPLES, NONCES
 from tests.wire.golden_vectors import FOLDER, door_name, read_vector, vectors
-from tests.wire.samples import EVENT, KEY, KEYS, SAMPLES, TOKEN
+from tests.wire.samples import EVENT, FORCED_RING, KEY, KEYS, MARKET, ORDERED_TOKEN, SAMPLES, TOKEN
 
 from isocast.wire.codec import decode
 from isocast.wire.door import DoorKind, Session, decode_message, encode_message
@@ -27,7 +27,7 @@ def test_the_bytes_are_those_of_the_file(name: str) -> None:
 
 @pytest.mark.parametrize("kind", PacketKind, ids=lambda kind: kind.name)
 def test_the_file_is_read_as_the_packet(kind: PacketKind) -> None:
-    assert decode(read_vector(kind.name.lower()), KEYS) == SAMPLES[kind]
+    assert decode(read_vector(kind.name.lower()), KEYS, MARKET) == SAMPLES[kind]
 
 
 @pytest.mark.parametrize("kind", DoorKind, ids=lambda kind: kind.name)
@@ -44,6 +44,11 @@ def test_the_tags_at_a_door_are_found_right() -> None:
 
 def test_the_token_body_is_read_as_the_token() -> None:
     assert decode_token_body(TOKEN.stripe, read_vector("token_body")) == TOKEN
+    assert decode_token_body(TOKEN.stripe, read_vector("token_body_ordered")) == ORDERED_TOKEN
+
+
+def test_a_forced_ring_is_read_with_its_order() -> None:
+    assert decode(read_vector("newring_forced"), KEYS, MARKET) == FORCED_RING
 
 
 def test_the_event_record_is_viewed_as_the_event() -> None:

@@ -34,7 +34,7 @@ def test_patched_seeds(seed: bytes, at: int, patch: bytes, cut: int) -> None:
 @given(packet=packets(), bit=st.integers(0, 7), data=st.data())
 def test_patched_packets_behind_a_right_tag(packet: Packet, bit: int, data: st.DataObject) -> None:
     frame = bytearray(encode(packet))
-    at = data.draw(st.integers(24, len(frame) - 17)) if len(frame) > 41 else 23
+    at = data.draw(st.integers(28, len(frame) - 17)) if len(frame) > 45 else 27
     frame[at] ^= 1 << bit
     examine(b"\1" + bytes(frame[3:6]) + bytes(frame[8:-16]))
 

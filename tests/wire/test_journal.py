@@ -81,7 +81,8 @@ def test_other_names_are_left_alone(name: str) -> None:
     "at, value, rule",
     [
         (0, b"X", "magic"),
-        (8, b"\2", "version 2"),
+        (8, b"\4", "version 4"),
+        (8, b"\1", "version 1"),
         (12, b"\1", "reserved"),
         (40, b"\1", "reserved"),
         (59, b"\1", "reserved"),
@@ -130,7 +131,8 @@ def test_half_a_block_header_is_refused(length: int) -> None:
 @pytest.mark.parametrize(
     "change, rule",
     [
-        ({"flags": 4}, "flags"),
+        ({"flags": 8}, "flags"),
+        ({"flags": 4}, "that takes"),
         ({"messages": 0}, "0 messages"),
         ({"messages": 4}, "4 messages"),
         ({"token_count": 65_536}, "65536"),

@@ -34,14 +34,15 @@ from isocast.wire.limits import EVENT_BYTES
 U32 = st.integers(0, (1 << 32) - 1)
 U64 = st.integers(0, (1 << 64) - 1)
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
-NAMES = st.binary(min_size=16, max_size=16)
+DIGESTS = st.binary(min_size=32, max_size=32)
+KEYS = st.binary(min_size=16, max_size=16)
 PAYLOADS = st.one_of(
     st.lists(EVENTS, max_size=4).map(lambda rows: build_events(rows).tobytes()),
     st.binary(max_size=120),
     st.binary(min_size=48, max_size=48),
 )
 MESSAGES: st.SearchStrategy[list[JournalMessage]] = st.lists(
-    st.tuples(U64, U64, NAMES, PAYLOADS), min_size=1, max_size=8
+    st.tuples(U64, U64, DIGESTS, PAYLOADS), min_size=1, max_size=8
 )
 
 
@@ -59,7 +60,7 @@ def released(draw: st.DrawFn) -> ReleasedBlock:
         due=draw(I64),
         released_at=draw(I64),
         clock_bound_ns=draw(U64),
-        shuffle_key=draw(NAMES),
+        shuffle_key=draw(KEYS),
         messages=messages,
     )
 
@@ -214,8 +215,8 @@ def test_events_that_are_said_to_be_opaque_are_refused() -> None:
         (replace(MIXED, messages=[]), "without messages"),
         (replace(MIXED, shuffle_key=b"short"), "shuffle key"),
         (replace(MIXED, messages=[(1, 1, b"short", b"")]), "digests"),
-        (replace(MIXED, messages=[(1 << 64, 1, bytes(16), b"")]), "label"),
-        (replace(MIXED, messages=[(1, -1, bytes(16), b"")]), "label"),
+        (replace(MIXED, messages=[(1 << 64, 1, bytes(32), b"")]), "label"),
+        (replace(MIXED, messages=[(1, -1, bytes(32), b"")]), "label"),
         (replace(MIXED, token_count=2), "token of 2"),
         (replace(MIXED, clock_bound_ns=-1), "does not fit"),
         (replace(MIXED, due=1 << 63), "does not fit"),

@@ -49,6 +49,18 @@ BROKEN: dict[str, tuple[PacketKind, dict[str, Any]]] = {
     "too long a part": (PacketKind.TOKENPART, {"body": bytes(MAX_PART_BODY + 1)}),
     "too long a payload": (PacketKind.REL, {"payload": bytes(MAX_PAYLOAD + 1), "proof": b""}),
     "too long a proof": (PacketKind.REL, {"proof": bytes(MAX_PROOF + 1)}),
+    "too long a payload with a proof": (
+        PacketKind.REL,
+        {"payload": bytes(MAX_PAYLOAD - 64), "proof": bytes(MAX_PROOF)},
+    ),
+    "a chain that goes nowhere": (PacketKind.SRCCHAIN, {"since": 7, "number": 7}),
+    "a chain that goes back": (PacketKind.SRCCHAIN, {"since": 8, "number": 7}),
+    "a proof of nothing": (PacketKind.PROOF, {"digests": ()}),
+    "a proof of too much": (PacketKind.PROOF, {"digests": (bytes(16),) * 81}),
+    "a proof beyond all numbers": (PacketKind.PROOF, {"first": (1 << 64) - 1}),
+    "a part of a proof that is none": (PacketKind.PROOF, {"part": 2}),
+    "a digest of another length": (PacketKind.PROOF, {"digests": (bytes(15),)}),
+    "a signature of another length": (PacketKind.PROOF, {"signature": bytes(71)}),
     "a range that ends before it begins": (PacketKind.RXREQ, {"first": 2, "last": 1}),
     "parts beyond the limit": (PacketKind.NACK, {"parts_held": 1 << MAX_PARTS}),
     "a bitmap beyond the limit": (PacketKind.NACK, {"listed": (Holding(1, 0, 1 << MAX_HOLDING_BITS),)}),
@@ -107,15 +119,17 @@ def test_what_breaks_a_rule_is_refused(rule: str) -> None:
     "kind, field",
     [
         (PacketKind.RECEIPT, "digest"),
+        (PacketKind.SRCCHAIN, "before"),
+        (PacketKind.SRCCHAIN, "digest"),
         (PacketKind.JOIN, "digest"),
         (PacketKind.JOIN, "commit"),
         (PacketKind.NEWRING, "cut_digest"),
     ],
 )
-@pytest.mark.parametrize("length", [0, 15, 17])
+@pytest.mark.parametrize("length", [0, 15, 17, 31, 33])
 def test_a_digest_of_another_length_is_not_written(kind: PacketKind, field: str, length: int) -> None:
     """The struct module would pad or cut it in silence."""
-    with pytest.raises(LocalProtocolError, match="digest"):
+    with pytest.raises(LocalProtocolError, match=r"digest|nonce"):
         encode(altered(kind, **{field: bytes(length)}))
 
 
@@ -137,9 +151,9 @@ def test_a_nack_within_its_counts_but_too_long_is_not_written() -> None:
 )
 def test_what_is_longer_than_its_datagram_is_refused_before_it_is_authenticated(kind: PacketKind, limit: int) -> None:
     with pytest.raises(RemoteProtocolError, match=f"at most {limit}"):
-        decode(encode(SAMPLES[kind])[:40] + bytes(limit - 39))
+        decode(encode(SAMPLES[kind])[:44] + bytes(limit - 43))
     with pytest.raises(RemoteProtocolError, match="tag"):
-        decode(encode(SAMPLES[kind])[:40] + bytes(limit - 40))
+        decode(encode(SAMPLES[kind])[:44] + bytes(limit - 44))
 
 
 def test_a_nack_longer_than_a_datagram_can_be_is_refused() -> None:
@@ -180,7 +194,7 @@ def test_counts_are_believed_only_as_far_as_there_are_bytes() -> None:
     join = LAYOUTS[PacketKind.JOIN].write(SAMPLES[PacketKind.JOIN])
     for counts in ((65_535, 0, 0), (0, 65_535, 0), (0, 0, 65_535)):
         with pytest.raises(RemoteProtocolError):
-            decode(framed(PacketKind.JOIN, join[:72] + pack("<HHH", *counts) + join[78:]))
+            decode(framed(PacketKind.JOIN, join[:88] + pack("<HHH", *counts) + join[94:]))
 
 
 @pytest.mark.parametrize("code", [0, len(REASONS) + 1, 65_535])
@@ -219,7 +233,7 @@ def test_too_long_a_payload_is_refused() -> None:
 
 def test_a_token_must_agree_with_its_frame() -> None:
     frame = encode(TOKEN)
-    for at in (8, 12, 16):
+    for at in (12, 16, 20):
         other = bytearray(frame)
         other[at] ^= 1
         with pytest.raises(RemoteProtocolError, match="different senders or epochs"):
@@ -238,7 +252,7 @@ def test_only_data_and_tokens_are_repaired(kind: PacketKind) -> None:
     """That includes REPAIR itself: one level of nesting, so no frame can make the reader dig."""
     inner = encode(SAMPLES[kind])
     with pytest.raises(RemoteProtocolError, match="not repaired"):
-        decode(framed(PacketKind.REPAIR, inner, inner[4:6] + inner[8:24]))
+        decode(framed(PacketKind.REPAIR, inner, inner[8:10] + inner[12:28]))
     item: Any = SAMPLES[kind]
     with pytest.raises(LocalProtocolError, match="nothing that is repaired"):
         encode(Repair(item.stripe, item.epoch, SITE, item))
@@ -257,7 +271,7 @@ def test_the_item_of_a_repair_has_a_tag_of_its_own() -> None:
     """A repairer cannot put words into a source's mouth since sources have keys of their own."""
     repair = SAMPLES[PacketKind.REPAIR]
     frame = bytearray(encode(repair, KEYS))
-    frame[24 + 40] ^= 1
+    frame[28 + 44] ^= 1
     with pytest.raises(RemoteProtocolError, match="tag"):
         decode(resealed(bytes(frame), KEY), KEYS)
 

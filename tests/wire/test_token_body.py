@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.wire.samples import TOKEN
+from tests.wire.samples import DISCLOSING
+from tests.wire.samples import TOKEN as SIGNED
 from tests.wire.strategies import tokens
 
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
@@ -15,19 +16,35 @@ from isocast.terms.ids import Epoch
 from isocast.wire.limits import (
     MAX_CONTROL_BODY,
     MAX_CONTROL_ENTRIES,
+    MAX_DISCLOSURES,
     MAX_GRANTS,
     MAX_INTERLEAVE,
+    MAX_LINKS,
     MAX_MESSAGES_PER_TOKEN,
     MAX_NUMBER,
     MAX_PARTS,
     MAX_TOKEN_BODY,
+    SIGNATURE_BYTES,
     TOKEN_BYTES,
 )
-from isocast.wire.packets import NO_DIGEST, ControlEntry, ControlKind, Grant, Run, Token, TokenPart, digest_of
-from isocast.wire.token_body import decode_token_body, join_parts, split_token, token_body, token_digest
+from isocast.wire.packets import (
+    NO_DIGEST,
+    NO_NONCE,
+    ControlEntry,
+    ControlKind,
+    Disclosure,
+    Grant,
+    Run,
+    Token,
+    TokenPart,
+    digest_of,
+)
+from isocast.wire.token_body import decode_token_body, join_parts, split_token, token_body, token_bytes, token_digest
 
+TOKEN = replace(SIGNED, signature=b"")
+OPENING = replace(DISCLOSING, signature=b"")
 STRIPE = TOKEN.stripe
-EMPTY = Token(1, Epoch(1, 2), 3, 4, 5, 6, (), (), (), NO_DIGEST, NO_DIGEST, 7, 8, (), NO_DIGEST)
+EMPTY = Token(1, Epoch(1, 2), 3, 4, 5, 6, (), (), (), NO_NONCE, NO_NONCE, 7, 8, (), NO_DIGEST)
 
 
 def with_(token: Token, **changes: Any) -> Token:  # noqa: ANN401  any field
@@ -38,9 +55,9 @@ def with_(token: Token, **changes: Any) -> Token:  # noqa: ANN401  any field
 @given(token=tokens())
 def test_a_body_is_read_as_its_token(token: Token) -> None:
     body = token_body(token)
-    got = decode_token_body(token.stripe, body)
+    got = decode_token_body(token.stripe, token_bytes(token))
     assert got == token
-    assert token_body(got) is body
+    assert token_body(got) == body
     assert token_digest(got) == token_digest(token) == digest_of(body)
     assert token_body(with_(got)) == body
 
@@ -69,20 +86,36 @@ CHANGES: dict[str, Any] = {
     "runs": (TOKEN.runs[0]._replace(first=40), TOKEN.runs[1]),
     "interleave": (),
     "control": (),
-    "commit": NO_DIGEST,
-    "reveal": NO_DIGEST,
+    "commit": NO_NONCE,
+    "reveal": NO_NONCE,
     "stable": 9,
     "secstable": 9,
     "grants": (),
     "prev_digest": NO_DIGEST,
+    "disclosures": DISCLOSING.disclosures,
 }
 
 
 def test_the_digest_covers_every_field() -> None:
     """And through `prev_digest` every token before: a changed past changes every digest after it."""
-    assert set(CHANGES) | {"stripe"} == {field.name for field in fields(Token) if not field.name.startswith("_")}
+    assert set(CHANGES) | {"stripe", "signature"} == {
+        field.name for field in fields(Token) if not field.name.startswith("_")
+    }
     digests = {token_digest(with_(TOKEN, **{name: value})) for name, value in CHANGES.items()}
     assert len(digests | {token_digest(TOKEN)}) == len(CHANGES) + 1
+
+
+def test_a_signature_is_carried_whole_or_not_at_all_and_is_no_part_of_the_digest() -> None:
+    raw = token_bytes(SIGNED)
+    assert raw == token_body(TOKEN) + SIGNED.signature
+    assert decode_token_body(STRIPE, raw) == SIGNED
+    assert token_digest(SIGNED) == token_digest(TOKEN)
+    assert join_parts(split_token(SIGNED, 90)) == SIGNED
+    for length in range(len(token_body(TOKEN)) + 1, len(raw)):
+        with pytest.raises(RemoteProtocolError, match="expected"):
+            decode_token_body(STRIPE, raw[:length])
+    with pytest.raises(LocalProtocolError, match="signature of 3 bytes"):
+        token_bytes(with_(TOKEN, signature=b"abc"))
 
 
 def test_body_and_digest_are_computed_once() -> None:
@@ -110,6 +143,10 @@ BROKEN: dict[str, dict[str, Any]] = {
     "a window twice": {"grants": (Grant(1, 1), Grant(1, 2))},
     "too many windows": {"grants": tuple(Grant(i, 1) for i in range(MAX_GRANTS + 1))},
     "too much control": {"control": (ControlEntry(ControlKind.MARK, 1, b""),) * (MAX_CONTROL_ENTRIES + 1)},
+    "a key twice": {"disclosures": (Disclosure(1, 1, NO_DIGEST), Disclosure(1, 1, NO_DIGEST))},
+    "keys out of order": {"disclosures": (Disclosure(1, 2, NO_DIGEST), Disclosure(1, 1, NO_DIGEST))},
+    "too many keys of a source": {"disclosures": tuple([Disclosure(1, i, NO_DIGEST) for i in range(MAX_LINKS + 1)])},
+    "too many keys": {"disclosures": tuple([Disclosure(i, 1, NO_DIGEST) for i in range(MAX_DISCLOSURES + 1)])},
     "too long a control entry": {"control": (ControlEntry(ControlKind.MARK, 1, bytes(MAX_CONTROL_BODY + 1)),)},
 }
 
@@ -119,7 +156,8 @@ NEVER_WRITTEN: dict[str, dict[str, Any]] = {
     "a negative step": {"runs": (run(1, 2),), "interleave": ((-1, 2),)},
     "too many steps": {"runs": (run(1, 2),), "interleave": ((0, 1),) * (MAX_INTERLEAVE + 1)},
     "a short commit": {"commit": bytes(15)},
-    "a long digest": {"runs": (Run(1, 1, 1, bytes(17)),)},
+    "a long digest": {"runs": (Run(1, 1, 1, bytes(33)),)},
+    "a short key": {"disclosures": (Disclosure(1, 1, bytes(31)),)},
     "a number beyond 64 bits": {"stable": 1 << 64},
     "an instant beyond 64 bits": {"instant": 1 << 63},
     "a stripe beyond 16 bits": {"stripe": 1 << 16},
@@ -144,32 +182,42 @@ def test_what_breaks_a_rule_is_refused(rule: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_body_cut_short_or_continued_is_refused() -> None:
-    body = token_body(TOKEN)
-    for length in range(len(body)):
-        with pytest.raises(RemoteProtocolError):
-            decode_token_body(STRIPE, body[:length])
-    with pytest.raises(RemoteProtocolError, match="expected"):
-        decode_token_body(STRIPE, body + b"\0")
+    for body in (token_body(TOKEN), token_body(OPENING)):
+        for length in range(len(body)):
+            with pytest.raises(RemoteProtocolError):
+                decode_token_body(STRIPE, body[:length])
+        with pytest.raises(RemoteProtocolError, match="expected"):
+            decode_token_body(STRIPE, body + b"\0")
 
 
 @settings(max_examples=300)
-@given(at=st.integers(0, len(token_body(TOKEN)) - 1), value=st.integers(0, 255))
-def test_a_changed_byte_is_refused_or_another_token(at: int, value: int) -> None:
+@given(token=st.sampled_from((TOKEN, OPENING)), place=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255))
+def test_a_changed_byte_is_refused_or_another_token(token: Token, place: float, value: int) -> None:
     """No tag guards a body in a journal: every accepted change must show in the token and in its digest."""
-    body = bytearray(token_body(TOKEN))
+    body = bytearray(token_body(token))
+    at = int(place * len(body))
     changed = body[at] != value
     body[at] = value
     try:
         got = decode_token_body(STRIPE, bytes(body))
     except RemoteProtocolError:
         return
-    assert (got != TOKEN) == changed
-    assert (token_digest(got) != token_digest(TOKEN)) == changed
+    assert (got != token) == changed
+    assert (token_digest(got) != token_digest(token)) == changed
+
+
+def test_the_flag_of_disclosures_stands_before_some() -> None:
+    flagged = bytearray(token_body(EMPTY))
+    flagged[TOKEN_BYTES - 1] = 2
+    for rest in (b"", b"\0\0", b"\1\0"):
+        with pytest.raises(RemoteProtocolError):
+            decode_token_body(1, bytes(flagged) + rest)
+    assert token_body(with_(OPENING, disclosures=())) == token_body(with_(TOKEN, interleave=()))
 
 
 def test_unknown_flags_and_kinds_are_refused() -> None:
     body = bytearray(token_body(TOKEN))
-    body[TOKEN_BYTES - 1] = 2
+    body[TOKEN_BYTES - 1] = 4
     with pytest.raises(RemoteProtocolError, match="flags"):
         decode_token_body(STRIPE, bytes(body))
     marked = bytearray(token_body(with_(EMPTY, control=(ControlEntry(ControlKind.MARK, 1, b""),))))
@@ -197,7 +245,7 @@ def test_wide_steps_are_for_wide_values_only() -> None:
 # ---- parts
 
 
-PARTS = split_token(TOKEN, 100)
+PARTS = split_token(TOKEN, 110)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +294,7 @@ def test_the_refusal_says_what_is_wrong_with_the_parts(parts: Sequence[TokenPart
 
 
 def test_a_body_beyond_every_limit_is_not_even_read() -> None:
-    for length in (TOKEN_BYTES - 1, MAX_TOKEN_BODY + 1):
+    for length in (TOKEN_BYTES - 1, MAX_TOKEN_BODY + SIGNATURE_BYTES + 1):
         with pytest.raises(RemoteProtocolError, match=f"token body of {length} bytes$"):
             decode_token_body(1, bytes(length))
 

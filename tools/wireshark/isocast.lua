@@ -1,4 +1,4 @@
--- Wireshark's and tshark's reader of Isocast's packets, version 3 (docs/reference/wire.md).
+-- Wireshark's and tshark's reader of Isocast's packets, version 4 (docs/reference/wire.md).
 --
 --   tshark -X lua_script:tools/wireshark/isocast.lua -i lo -Y isocast
 --
@@ -7,22 +7,25 @@
 
 local isocast = Proto("isocast", "Isocast reliable multicast")
 
-local MAGIC, VERSION = 0x4943, 3 -- The letters IC, as they travel.
-local HEADER_BYTES, TAG_BYTES, EVENT_BYTES, DIGEST_BYTES = 24, 16, 48, 16
+local MAGIC, VERSION = 0x4943, 5 -- The letters IC, as they travel.
+local HEADER_BYTES, TAG_BYTES, EVENT_BYTES, DIGEST_BYTES, NONCE_BYTES, SIGNATURE_BYTES = 28, 16, 48, 32, 16, 72
 local FIRST_SERVER, FIRST_OTHER = 65536, 131072
 
 local KINDS = {
     [1] = "DATA", [2] = "TOKEN", [3] = "TOKENPART", [4] = "RECEIPT", [5] = "NACK", [6] = "REPAIR", [7] = "PENDING",
     [8] = "STANDING", [9] = "SUSPECT", [10] = "INVITE", [11] = "REFUSE", [12] = "JOIN", [13] = "NEWRING",
     [14] = "SECTOKEN", [15] = "REL", [16] = "RXREQ", [17] = "RXREP",
-    [18] = "LINEASK", [19] = "LINEACK", [20] = "LINES",
+    [18] = "LINEASK", [19] = "LINEACK", [20] = "LINES", [21] = "PROOF", [22] = "DISCLOSE", [24] = "SRCCHAIN",
 }
 local REASONS = {
     [1] = "unrecovered", [2] = "no-receipts", [3] = "behind", [4] = "late", [5] = "clock", [6] = "sealed",
     [7] = "outside", [8] = "lost", [9] = "stranded", [10] = "leaving",
 }
-local CONTROLS = { [1] = "add site", [2] = "remove site", [3] = "stripe plan", [4] = "mark", [5] = "force universe" }
+local CONTROLS = { [1] = "add site", [2] = "remove site", [3] = "stripe plan", [4] = "mark", [5] = "force universe",
+    [6] = "roster" }
 local UNITS = { [1] = "tokens", [2] = "sequences", [3] = "heads" }
+local SERVICES = { [1] = "base", [2] = "repair" }
+local SEALED = 0x8000
 local EVENTS = {
     [1] = "TRADE", [2] = "QUOTE", [3] = "ORDER", [4] = "CANCEL", [5] = "REPLACE", [6] = "EXECUTION",
     [7] = "CORRECTION", [8] = "TRADE_CANCEL", [9] = "STATUS", [10] = "DIRECTORY", [11] = "MARK",
@@ -51,6 +54,7 @@ local i64, bytes, text, group, flag =
 declare("magic", text, "Magic")
 declare("version", u8, "Version")
 declare("kind", u8, "Kind", base.DEC, KINDS)
+declare("market", u32, "Market", base.HEX)
 declare("stripe", u16, "Stripe")
 declare("flags", u16, "Flags", base.HEX)
 declare("flags.leaving", flag, "Leaving", 16, nil, 0x1)
@@ -87,6 +91,10 @@ for _, name in ipairs({ "scope", "rest" }) do
 end
 declare("rest.free_at", i64, "Free at")
 
+declare("signature", group, "Signature")
+declare("signature.serial", u64, "Roster's serial")
+declare("signature.bytes", bytes, "Signature")
+
 declare("data.number", u64, "Number")
 declare("data.base", u64, "Base")
 
@@ -107,6 +115,8 @@ declare("token.grants", u16, "Grants")
 declare("token.controls", u8, "Control entries")
 declare("token.flags", u8, "Flags of the token", base.HEX)
 declare("token.flags.wide", flag, "Steps are wide", 8, nil, 0x1)
+declare("token.flags.discloses", flag, "Disclosures follow", 8, nil, 0x2)
+declare("token.disclosures", u16, "Disclosures")
 declare("run", group, "Run")
 declare("run.source", u64, "Source")
 declare("run.first", u64, "First number")
@@ -125,11 +135,20 @@ declare("control.subject", u64, "Subject")
 declare("control.body", bytes, "Body")
 declare("control.site", u32, "Site")
 
+declare("disclosure", group, "Disclosure")
+declare("disclosure.source", u64, "Source")
+declare("disclosure.number", u64, "Number")
+declare("disclosure.link", bytes, "Link")
+
 declare("part.token", u64, "Token number")
 declare("part.part", u16, "Part")
 declare("part.parts", u16, "Parts")
 declare("part.body", bytes, "Piece of the token's body")
 
+declare("chain.since", u64, "Signed for before")
+declare("chain.before", bytes, "Chain behind it")
+declare("chain.number", u64, "Last message signed for")
+declare("chain.digest", bytes, "Chain behind that one")
 declare("receipt.held", u64, "Last token held")
 declare("receipt.digest", bytes, "Its digest")
 
@@ -192,9 +211,17 @@ declare("ring.members", u16, "Members")
 declare("ring.holders", u16, "Holders of the cut")
 declare("ring.universe_count", u16, "Sites of U")
 declare("ring.next_count", u16, "Next numbers")
+declare("ring.vote_count", u16, "Votes")
 declare("ring.member", u32, "Member")
 declare("ring.commit", bytes, "Commit of a member")
 declare("ring.holder", u32, "Holder")
+declare("vote", group, "Vote")
+declare("vote.site", u32, "Site")
+declare("vote.epoch.number", u32, "Epoch: number")
+declare("vote.epoch.server", u32, "Epoch: server")
+declare("vote.held", u64, "Last token held")
+declare("vote.digest", bytes, "Its digest")
+declare("vote.rest", bytes, "Digest of the rest")
 
 declare("sectoken.group", u32, "Group")
 declare("sectoken.token", u64, "Token number")
@@ -209,6 +236,21 @@ declare("rel.payload_bytes", u16, "Bytes of the payload")
 declare("rel.proof_bytes", u16, "Bytes of the proof")
 declare("rel.passed", i64, "Released whole up to")
 declare("rel.proof", bytes, "Proof")
+
+declare("proof.token", u64, "Token number")
+declare("proof.instant", i64, "Instant")
+declare("proof.first", u64, "First number")
+declare("proof.edge_stripe", u32, "Edge stripe")
+declare("proof.version", u32, "Version of the stripe plan")
+declare("proof.part", u16, "Part")
+declare("proof.parts", u16, "Parts")
+declare("proof.salt", bytes, "Salt")
+declare("proof.digest", bytes, "Digest")
+
+declare("sealed.service", u8, "Service", base.DEC, SERVICES)
+declare("sealed.period", u32, "Period")
+declare("sealed.nonce", bytes, "Nonce")
+declare("sealed.body", bytes, "Sealed body")
 
 declare("range.unit", u16, "Unit", base.DEC, UNITS)
 declare("range.first", u64, "First")
@@ -414,6 +456,28 @@ local function element(at, tree, name, size)
     return tree:add(field[name], at.range:range(at.at, math.min(size, at:left())))
 end
 
+local function add_signature(at, tree)
+    if at:left() == SIGNATURE_BYTES then
+        local item = element(at, tree, "signature", SIGNATURE_BYTES)
+        at:add(item, "signature.serial", 8)
+        at:bytes(item, "signature.bytes", SIGNATURE_BYTES - 8)
+    end
+end
+
+local function add_votes(at, tree, count)
+    for _ = 1, count do
+        local item = element(at, tree, "vote", 156)
+        local _, site = at:add(item, "vote.site", 4)
+        at:epoch(item, "vote.epoch")
+        local _, held = at:add(item, "vote.held", 8)
+        at:bytes(item, "vote.digest", DIGEST_BYTES)
+        at:bytes(item, "vote.rest", DIGEST_BYTES)
+        at:add(item, "signature.serial", 8)
+        at:bytes(item, "signature.bytes", SIGNATURE_BYTES - 8)
+        item:append_text(string.format(": site %d holds token %s", site:le_uint(), number_of(held)))
+    end
+end
+
 local function next_numbers(at, tree, count)
     for _ = 1, count do
         local item = element(at, tree, "next", 16)
@@ -426,7 +490,7 @@ end
 local function add_runs(at, tree, count)
     local messages = 0
     for _ = 1, count do
-        local item = element(at, tree, "run", 36)
+        local item = element(at, tree, "run", 52)
         local who = at:node(item, "run.source")
         local _, first = at:add(item, "run.first", 8)
         local _, many = at:add(item, "run.count", 4)
@@ -490,8 +554,8 @@ BODIES[2] = function(at, tree)
     if number_of(secstable) == "18446744073709551615" then
         item:append_text(" (no secondary groups)")
     end
-    at:bytes(tree, "token.commit", DIGEST_BYTES)
-    at:bytes(tree, "token.reveal", DIGEST_BYTES)
+    at:bytes(tree, "token.commit", NONCE_BYTES)
+    at:bytes(tree, "token.reveal", NONCE_BYTES)
     at:bytes(tree, "token.prev_digest", DIGEST_BYTES)
     local _, runs = at:add(tree, "token.runs", 2)
     local _, steps = at:add(tree, "token.steps", 2)
@@ -499,7 +563,8 @@ BODIES[2] = function(at, tree)
     local _, controls = at:add(tree, "token.controls", 1)
     local flags_item, flags = at:add(tree, "token.flags", 1)
     flags_item:add(field["token.flags.wide"], flags)
-    if flags:uint() > 1 then
+    flags_item:add(field["token.flags.discloses"], flags)
+    if flags:uint() > 3 then
         flags_item:add_proto_expert_info(unknown, "unknown flags of a token")
     end
     local messages = add_runs(at, tree, runs:le_uint())
@@ -513,6 +578,17 @@ BODIES[2] = function(at, tree)
     for _ = 1, controls:uint() do
         add_control(at, tree)
     end
+    if flags:uint() > 1 then
+        local _, disclosures = at:add(tree, "token.disclosures", 2)
+        for _ = 1, disclosures:le_uint() do
+            local shown = element(at, tree, "disclosure", 48)
+            local who = at:node(shown, "disclosure.source")
+            local _, which = at:add(shown, "disclosure.number", 8)
+            at:bytes(shown, "disclosure.link", DIGEST_BYTES)
+            shown:append_text(string.format(": %s of %s", number_of(which), who))
+        end
+    end
+    add_signature(at, tree)
     return string.format("token %s, %d messages from sequence %s", number_of(number), messages, number_of(first))
 end
 
@@ -527,6 +603,7 @@ end
 BODIES[4] = function(at, tree)
     local _, held = at:add(tree, "receipt.held", 8)
     at:bytes(tree, "receipt.digest", DIGEST_BYTES)
+    add_signature(at, tree)
     return "up to token " .. number_of(held)
 end
 
@@ -583,7 +660,9 @@ BODIES[9] = function(at, tree)
 end
 
 BODIES[10] = function(at, tree)
-    return "ballot " .. at:epoch(tree, "ballot")
+    local ballot = at:epoch(tree, "ballot")
+    add_signature(at, tree)
+    return "ballot " .. ballot
 end
 
 BODIES[11] = function(at, tree)
@@ -600,13 +679,14 @@ BODIES[12] = function(at, tree)
     at:instant(tree, "join.instant")
     at:add(tree, "join.next_sequence", 8)
     at:instant(tree, "join.now")
-    at:bytes(tree, "join.commit", DIGEST_BYTES)
+    at:bytes(tree, "join.commit", NONCE_BYTES)
     local _, heard = at:add(tree, "join.heard_count", 2)
     local _, universe = at:add(tree, "join.universe_count", 2)
     local _, numbers = at:add(tree, "join.next_count", 2)
     sites(at, tree, "heard", heard:le_uint())
     sites(at, tree, "universe", universe:le_uint())
     next_numbers(at, tree, numbers:le_uint())
+    add_signature(at, tree)
     return string.format("ballot %s, holds token %s", ballot, number_of(held))
 end
 
@@ -622,13 +702,16 @@ BODIES[13] = function(at, tree)
     local _, holders = at:add(tree, "ring.holders", 2)
     local _, universe = at:add(tree, "ring.universe_count", 2)
     local _, numbers = at:add(tree, "ring.next_count", 2)
+    local _, votes = at:add(tree, "ring.vote_count", 2)
     sites(at, tree, "ring.member", members:le_uint())
     for _ = 1, members:le_uint() do
-        at:bytes(tree, "ring.commit", DIGEST_BYTES)
+        at:bytes(tree, "ring.commit", NONCE_BYTES)
     end
     sites(at, tree, "ring.holder", holders:le_uint())
     sites(at, tree, "universe", universe:le_uint())
     next_numbers(at, tree, numbers:le_uint())
+    add_votes(at, tree, votes:le_uint())
+    add_signature(at, tree)
     return string.format("ballot %s, %d members from token %s", ballot, members:le_uint(), number_of(first))
 end
 
@@ -728,6 +811,55 @@ BODIES[20] = function(at, tree)
     return string.format("plan %s, %d scopes, %d addresses rest", plan, scopes:le_uint(), rests:le_uint())
 end
 
+BODIES[22] = function(at, tree)
+    local count = 0
+    while at:left() > 0 do
+        local shown = element(at, tree, "disclosure", 40)
+        local _, which = at:add(shown, "disclosure.number", 8)
+        at:bytes(shown, "disclosure.link", DIGEST_BYTES)
+        shown:append_text(": " .. number_of(which))
+        count = count + 1
+    end
+    return string.format("%d links", count)
+end
+
+BODIES[21] = function(at, tree)
+    local _, token = at:add(tree, "proof.token", 8)
+    at:instant(tree, "proof.instant")
+    local _, first = at:add(tree, "proof.first", 8)
+    at:add(tree, "proof.edge_stripe", 4)
+    at:add(tree, "proof.version", 4)
+    at:add(tree, "proof.part", 2)
+    at:add(tree, "proof.parts", 2)
+    at:bytes(tree, "proof.salt", 16)
+    local digests = 0
+    while at:left() > SIGNATURE_BYTES do
+        at:bytes(tree, "proof.digest", 16)
+        digests = digests + 1
+    end
+    add_signature(at, tree)
+    return string.format("token %s, %d digests from %s", number_of(token), digests, number_of(first))
+end
+
+BODIES[24] = function(at, tree)
+    local _, since = at:add(tree, "chain.since", 8)
+    at:bytes(tree, "chain.before", DIGEST_BYTES)
+    local _, number = at:add(tree, "chain.number", 8)
+    at:bytes(tree, "chain.digest", DIGEST_BYTES)
+    add_signature(at, tree)
+    return string.format("behind %s to %s", number_of(since), number_of(number))
+end
+
+-- A sealed line's packet: who it is for and when, and nothing of what it says.
+local function sealed(at, tree)
+    local _, service = at:add(tree, "sealed.service", 1)
+    local _, period = at:add(tree, "sealed.period", 4)
+    at:bytes(tree, "sealed.nonce", 12)
+    local size = at:left()
+    at:bytes(tree, "sealed.body", size)
+    return string.format("sealed, %s, period %d, %d bytes", SERVICES[service:uint()] or "?", period:le_uint(), size)
+end
+
 -- ---- frames
 
 local function add_flags(tree, taken, kind)
@@ -736,9 +868,10 @@ local function add_flags(tree, taken, kind)
     for _, name in ipairs(names) do
         item:add_le(field["flags." .. name], taken)
     end
-    if taken:le_uint() >= 2 ^ #names then
+    if taken:le_uint() % SEALED >= 2 ^ #names then
         item:add_proto_expert_info(unknown, "flags that this kind does not have")
     end
+    return taken:le_uint() >= SEALED
 end
 
 local frame
@@ -771,8 +904,9 @@ frame = function(range, tree, nested)
         end
         local _, code = at:add(tree, "kind", 1)
         kind = code:uint()
+        tree:add(field["market"], at:take(4))
         local _, stripe = at:add(tree, "stripe", 2)
-        add_flags(tree, at:take(2), kind)
+        local is_sealed = add_flags(tree, at:take(2), kind)
         local epoch = at:epoch(tree, "epoch")
         local sender = at:node(tree, "sender")
         local name = KINDS[kind]
@@ -784,7 +918,9 @@ frame = function(range, tree, nested)
         end
         local body = cursor(range:range(HEADER_BYTES, math.max(at:left() - TAG_BYTES, 0)))
         local told
-        if kind == 6 then
+        if is_sealed and (kind == 15 or kind == 21) then
+            told = sealed(body, tree)
+        elseif kind == 6 then
             told = repair(body, tree, nested)
         else
             told = BODIES[kind](body, tree)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
@@ -20,13 +20,23 @@ __all__ = [
     "ClockStepped",
     "Collected",
     "Completed",
+    "Convicted",
     "Crashed",
     "Cut",
     "Delivered",
+    "Disclosed",
     "EndOfRun",
     "Entrusted",
     "Fact",
     "Faulted",
+    "FloorBusted",
+    "FloorConfirmed",
+    "FloorCut",
+    "FloorDiffered",
+    "FloorReported",
+    "FloorStepped",
+    "FloorTold",
+    "FloorTrade",
     "Forced",
     "Freed",
     "Given",
@@ -39,6 +49,7 @@ __all__ = [
     "LatestDelivered",
     "Law",
     "LeftOut",
+    "Opens",
     "Paused",
     "Promised",
     "ReceiptHeard",
@@ -50,6 +61,7 @@ __all__ = [
     "Resumed",
     "Returned",
     "RingFormed",
+    "Sealed",
     "SecondaryTokenPassed",
     "Settled",
     "SnapshotTaken",
@@ -79,6 +91,24 @@ class Submitted(NamedTuple):
     source: NodeId
     number: int
     digest: bytes
+
+
+class Sealed(NamedTuple):
+    """A source sealed a message with a key that it will disclose."""
+
+    at: int
+    source: NodeId
+    number: int
+    link: bytes
+    """Of the key chain: whoever has it, or a later one of the chain, opens the message."""
+
+
+class Disclosed(NamedTuple):
+    """A source showed links of its key chain."""
+
+    at: int
+    source: NodeId
+    links: tuple[tuple[int, bytes], ...]
 
 
 class TokenSent(NamedTuple):
@@ -171,6 +201,8 @@ class Released(NamedTuple):
     """Whether the site's clock was within its bound."""
     uncertified: bool = False
     """Whether the site said that no majority stands behind it."""
+    links: tuple[bytes, ...] = ()
+    """Where keys are disclosed: what opened each message, or nothing for one that is void."""
 
 
 class Promised(NamedTuple):
@@ -278,6 +310,13 @@ class Settled(NamedTuple):
     outcome: str
 
 
+class Ordered(NamedTuple):
+    """An operator signed an order."""
+
+    at: int
+    entry: ControlEntry
+
+
 class Forced(NamedTuple):
     """U was replaced on an operator's word alone: a server decided so, or a site's log has it."""
 
@@ -296,6 +335,16 @@ class Strayed(NamedTuple):
     epoch: Epoch
     first_sequence: int
     next_sequence: int
+
+
+class Convicted(NamedTuple):
+    """A node holds two contents that one site signed for one token, or for one receipt."""
+
+    at: int
+    node: NodeId
+    author: NodeId
+    epoch: Epoch
+    token_number: int
 
 
 class StabilityClaimed(NamedTuple):
@@ -429,7 +478,7 @@ class Healed(NamedTuple):
     at: int
 
 
-# ---- The edge of the network: archives, customers and secondary sources.
+# The edge of the network: archives, customers and secondary sources.
 
 
 class Delivered(NamedTuple):
@@ -540,8 +589,94 @@ class StripeLeftOut(NamedTuple):
     kept: bool
 
 
+class FloorTrade(NamedTuple):
+    """A trade of the distributed floor, as far as it must be the same everywhere (§7.3)."""
+
+    number: int
+    symbol: str
+    price: int
+    quantity: int
+    buy: int
+    sell: int
+
+
+class FloorStepped(NamedTuple):
+    """A site applied a token to the floor; after a restart it may do so again."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    token_number: int
+    state: bytes
+    """The hash of the floor's state after it."""
+    trades: tuple[FloorTrade, ...]
+    orders: tuple[tuple[int, int], ...]
+    """Id and quantity of every order in it."""
+    again: bool = False
+    """Read from a journal: released before, here or where the site took its log from."""
+
+
+class FloorReported(NamedTuple):
+    """A site hands an arbiter's report to its source."""
+
+    at: int
+    site: NodeId
+    token_number: int
+    state: bytes
+    trades: tuple[FloorTrade, ...]
+    """Empty also where it only says what is confirmed."""
+    confirmed: int
+
+
+class FloorConfirmed(NamedTuple):
+    """A site takes trades for confirmed."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    token_number: int
+    """At whose release."""
+    reported: int
+    """The token with their report."""
+    trades: tuple[FloorTrade, ...]
+
+
+class FloorBusted(NamedTuple):
+    """A site takes tentative trades back."""
+
+    at: int
+    site: NodeId
+    trades: tuple[FloorTrade, ...]
+
+
+class FloorCut(NamedTuple):
+    """The floor of a site goes back to what it was after a token: its log was cut, or its disk is gone."""
+
+    at: int
+    site: NodeId
+    token_number: int
+
+
+class FloorDiffered(NamedTuple):
+    """A site finds that another has another state of the floor, or that it has a wrong one itself."""
+
+    at: int
+    site: NodeId
+    token_number: int
+    text: str
+
+
+class FloorTold(NamedTuple):
+    """A customer who has only the sequence takes trades for confirmed."""
+
+    at: int
+    trades: tuple[FloorTrade, ...]
+
+
 Fact: TypeAlias = (
     Submitted
+    | Sealed
+    | Disclosed
     | TokenSent
     | TokenMade
     | BatchTaken
@@ -562,8 +697,10 @@ Fact: TypeAlias = (
     | Suspected
     | Faulted
     | Settled
+    | Ordered
     | Forced
     | Strayed
+    | Convicted
     | StabilityClaimed
     | SecondaryTokenPassed
     | Unanswered
@@ -589,16 +726,27 @@ Fact: TypeAlias = (
     | StripeDatagramSent
     | StripeDelivered
     | StripeLeftOut
+    | FloorStepped
+    | FloorReported
+    | FloorConfirmed
+    | FloorBusted
+    | FloorCut
+    | FloorDiffered
+    | FloorTold
 )
 
 
-# ---- What a run is held to, and how a breach of it is told.
+# What a run is held to, and how a breach of it is told.
 
 
 VIOLATIONS_MAX = 100
 """Violations kept in all: whoever reads them stops long before."""
 PER_PROPERTY_MAX = 10
 """Violations kept of one property: the first ones say why, the rest only how often."""
+
+
+Opens: TypeAlias = Callable[[tuple[NodeId, int], tuple[int, bytes], bytes], bool]
+"""(label of a message, number and link that were shown, sealed payload) → whether the link leads to the message's."""
 
 
 @dataclass(frozen=True)
@@ -621,6 +769,8 @@ class Law:
     """Sources offer less than the tokens can take (λ·τ_t < K_max)."""
     parents: Mapping[NodeId, NodeId] = field(default_factory=dict)
     """Of each secondary receiver: the head of its group."""
+    opens: Opens | None = None
+    """Who knows the seals, where keys are disclosed."""
     hears: bool = False
     """Whether facts tell what sites hear of receipts: then they are held to that."""
     batch_max: int = 0
@@ -631,6 +781,12 @@ class Law:
     """Sites that reveal, at times, another nonce than they committed to."""
     lies_alone: bool = False
     """Nothing else goes wrong: then a majority without the liar is always there."""
+    orders: bool = False
+    """Whether operators sign: then `Ordered` tells of every order, and U changes by nothing else."""
+    byzantine: frozenset[NodeId] = frozenset()
+    """Members that lie about what others rely on. Then only what holds for the others all the same is judged."""
+    slandered: bool = False
+    """Nothing happens but words in others' names that nobody signed, and nothing is lost: then all goes out in time."""
     latest: frozenset[NodeId] = frozenset()
     """Customers of grade latest."""
     complete: frozenset[NodeId] = frozenset()
@@ -643,6 +799,8 @@ class Law:
     """Customers of narrow stripes that want everything."""
     stripes: Mapping[bytes, int] = field(default_factory=dict)
     """The narrow stripe of each symbol, as events have it; of all others, that of the empty one."""
+    floor: bool = False
+    """Whether the sites are a trading floor."""
 
 
 class Violation(NamedTuple):
@@ -674,18 +832,23 @@ class EndOfRun(NamedTuple):
     """Nodes that stay down, or whose clock stays wrong: everybody else must go on while they do (L7)."""
     edge: Mapping[NodeId, int] = MappingProxyType({})
     """Archives, customers and secondary sources that run, and can go on; with the sequence that each waits for."""
+    floor: Mapping[NodeId, tuple[int, int]] = MappingProxyType({})
+    """How many trades each correct site's floor has made, and up to which they are confirmed; 0: at a customer."""
 
 
 class Report:
     """Collects violations, not more than a person can use."""
 
-    def __init__(self) -> None:
-        """A clean sheet."""
+    def __init__(self, only: frozenset[str] | None = None) -> None:
+        """A clean sheet. `only`: breaches of other properties are not noted."""
+        self._only = only
         self.violations: list[Violation] = []
         self._per_property: dict[str, int] = {}
 
     def __call__(self, name: str, at: int, text: str) -> None:
         """Note a breach of property `name`, one of `PROPERTIES`."""
+        if self._only is not None and name not in self._only:
+            return
         seen = self._per_property[name] = self._per_property.get(name, 0) + 1
         if seen <= PER_PROPERTY_MAX and len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(Violation(PROPERTIES[name].name, at, text))

@@ -65,6 +65,8 @@ class FaultKind(StrEnum):
     """Released before its instant."""
     SOURCE = "source"
     """A message of a source is missing, repeated or out of its source's order."""
+    PROOF = "proof"
+    """A signature, or what was signed, is not what the journal says."""
 
 
 class Breach(NamedTuple):

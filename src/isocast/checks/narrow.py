@@ -2,7 +2,7 @@
 
 S1   all senders make the same packet under one number, and customers get what they made
 S2   a sender makes each number once and sends it once, restarts included; a complete customer's numbers are contiguous
-S4   a customer gets nothing that no sender made
+S4   a customer gets nothing that no sender made, and waits for nothing that no sender made
 S12  no packet leaves before what it carries may be released
 S14  what a complete customer leaves out, no sender that it can ask has
 S16  a stripe carries what was released of its symbols, in order and each once; only a price that a newer one of its
@@ -69,6 +69,13 @@ class _Customer:
     def __init__(self) -> None:
         self.following = 0
         self.left_out: list[tuple[int, int]] = []
+
+    def reach(self, number: int) -> int:
+        """The first number from here on that was not left out: runs may follow one another."""
+        for first, last in sorted(self.left_out):
+            if first <= number <= last:
+                number = last + 1
+        return number
 
 
 class NarrowChecker:
@@ -172,8 +179,7 @@ class NarrowChecker:
         """Messages of a stripe, as a customer gets them."""
         who, known = describe(fact.node), self._customers.setdefault((fact.node, fact.session), _Customer())
         begins = known.following or (1 if fact.node in self._law.narrow_complete else fact.first)
-        skipped = any(first <= begins and fact.first <= last + 1 for first, last in known.left_out)
-        if fact.first < begins or (fact.first > begins and not skipped):
+        if not begins <= fact.first <= known.reach(begins):
             text = f"{who} goes on with number {fact.first} of stripe {fact.stripe}, and {begins} is next"
             self._report("S2", fact.at, text)
         for number, message in enumerate(fact.messages, fact.first):
@@ -192,6 +198,9 @@ class NarrowChecker:
         """A customer goes on without some messages."""
         known = self._customers.setdefault((fact.node, fact.session), _Customer())
         known.left_out.append((fact.first, fact.last))
+        if self._law.agreement and (fact.session, fact.last) not in self._made:
+            text = f"{describe(fact.node)} gives up number {fact.last} of stripe {fact.stripe}, which nobody made"
+            self._report("S4", fact.at, text)
         if fact.kept:
             text = f"{describe(fact.node)} leaves out numbers {fact.first}..{fact.last} of stripe {fact.stripe}"
             self._report("S14", fact.at, f"{text}, and a sender that it can ask has them")

@@ -294,7 +294,7 @@ class Promises:
         self._report("S9", fact.at, f"{text}, which {own.lacking(number) if own else 'nobody held there'}")
 
 
-# ---- S5, S6, S8 and S11: who may send which token, and what that proves.
+# S5, S6, S8 and S11: who may send which token, and what that proves.
 
 
 class Tokens:

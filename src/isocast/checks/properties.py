@@ -20,7 +20,8 @@ class Property(NamedTuple):
     """One promise of the protocol."""
 
     name: str
-    """S1 to S16: safety, at every moment; F1 to F6: fairness and time; L1 to L8: liveness, once faults stop."""
+    """S1 to S21: safety, at every moment; F1 to F6: fairness and time; L1 to L8: liveness, once faults stop; T1 to T5:
+    trades."""
     title: str
     """In a few words, for tables and headings."""
     sentence: str
@@ -161,6 +162,47 @@ _ALL = (
         "A customer with a narrow line lacks an event that no newer one replaces, or sees events out of order.",
     ),
     Property(
+        "S17",
+        "vouched by a majority",
+        "A majority of U signed, in one epoch, tokens or receipts whose chain of digests contains every released token;"
+        " and what was released under it are the messages of its runs, with the contents whose sealed digests it names,"
+        " in its order.",
+        "A journal says something that the market did not order, or that only its holder says.",
+        "with a roster: seal keys, tokens and signatures that a journal keeps prove its contents and their order",
+    ),
+    Property(
+        "S18",
+        "only liars are convicted",
+        "Whoever is convicted signed two contents for one token, or two digests in receipts for one token, of one"
+        " stripe and epoch.",
+        "A site that kept every promise is shut out of the ring.",
+    ),
+    Property(
+        "S19",
+        "the operator decides who decides",
+        "U changes, by a token or by force, only as an operator ordered: the log of an honest site has no such entry"
+        " but with an order that the operator signed.",
+        "A member or a server chooses by itself who has a vote.",
+    ),
+    Property(
+        "S20",
+        "closed until certified",
+        "Where sources disclose their keys: a source shows the key of a message only when a majority of U has receipted"
+        " the token that acknowledges it, and no key that was shown before opens a message that is made later. A"
+        " message is released opened if and only if one of the next V tokens of the log carries a key that opens it:"
+        " it is void at all sites or at none.",
+        "Somebody could read a message before its place in the sequence was certain, or two sites disagree on whether"
+        " it counts.",
+    ),
+    Property(
+        "S21",
+        "signed for by its source",
+        "Every released message of a source with an identity lies on the chain of payload digests that this source"
+        " signed.",
+        "Somebody who holds a source's tag key, as every receiver does, put a message into its name.",
+        "with a roster: the statements of sources that a journal keeps cover every message in their names",
+    ),
+    Property(
         "F1",
         "simultaneous release",
         "Sites that recorded no fairness fault in time release one message within 2ε of one another; and no fault is"
@@ -264,6 +306,35 @@ _ALL = (
         "Every correct secondary receiver is counted by somebody on the ring: by the head of its group there, or by an"
         " adopter.",
         "Memory is freed without asking a receiver that works; it may lack messages for good.",
+    ),
+    Property(
+        "T1",
+        "one floor",
+        "After every token of a trading floor, all sites that have released it have the same state of the floor and the"
+        " same trades, with the same prices and numbers. A site reports what it has itself, and nothing that it has not"
+        " released.",
+        "Two receivers tell two different trades, or one a trade that may never have been.",
+    ),
+    Property(
+        "T2",
+        "confirmed is kept",
+        "A confirmed trade is the same at every site, is never changed or taken back, and follows on the one before it."
+        " When a site takes it for confirmed, every member of the ring that issued the token really holds the token"
+        " with its report. A customer who has only the sequence takes for confirmed what a site did before. Once faults"
+        " stop, all trades are confirmed, at every correct site and for that customer.",
+        "Money was paid for a trade that does not exist.",
+    ),
+    Property(
+        "T3",
+        "shares are conserved",
+        "No order trades more than its quantity.",
+        "Somebody owns, or owes, more shares than he ordered.",
+    ),
+    Property(
+        "T5",
+        "an order counts once",
+        "An order is in the sequence of a floor once.",
+        "A trader's order is executed twice.",
     ),
 )
 

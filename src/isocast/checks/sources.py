@@ -21,6 +21,7 @@ from isocast.checks.facts import (
     TokenMade,
     label,
 )
+from isocast.checks.shuffles import nonces_key, shuffled_labels
 from isocast.checks.view import WINDOW_TOKENS, View, trim
 from isocast.terms.ids import Epoch, NodeId, describe
 from isocast.wire.packets import NO_DIGEST, NO_NONCE, NewRing, Token
@@ -28,7 +29,7 @@ from isocast.wire.packets import NO_DIGEST, NO_NONCE, NewRing, Token
 __all__ = ["Logs", "Reveals", "Sources"]
 
 
-# ---- The tokens that anybody made, as a chain: which messages a log names, by the digest of its last token.
+# The tokens that anybody made, as a chain: which messages a log names, by the digest of its last token.
 
 
 class Logs:
@@ -140,7 +141,7 @@ class Sources:
             self._report("S13", fact.at, text)
 
 
-# ---- F5: nobody chooses the order inside a shuffled token.
+# F5: nobody chooses the order inside a shuffled token.
 
 
 _NONCE_BYTES = 16
@@ -241,10 +242,10 @@ class Reveals:
         before = self._logs.token(digest)
         if before is None and digest != NO_DIGEST:
             return None
-        key = token.reveal + (before.reveal if before is not None else NO_NONCE)
+        key = nonces_key(token.reveal, before.reveal if before is not None else NO_NONCE)
         known = self._orders.get(key)
         if known is None:
-            known = self._orders[key] = _shuffled(token, _key_of(key))
+            known = self._orders[key] = shuffled_labels(token.runs, key)
             trim(self._orders, _ORDERS_MAX)
         return token.first_sequence, known
 
@@ -254,22 +255,3 @@ class Reveals:
             if token.instant == fact.instant and token.first_sequence <= fact.first_sequence:
                 return token
         return None
-
-
-def _key_of(nonces: bytes) -> bytes:
-    return blake2b(nonces, digest_size=_NONCE_BYTES).digest()
-
-
-def _shuffled(token: Token, key: bytes) -> list[tuple[NodeId, int]]:
-    """Labels by keyed hash; then each source's numbers take its places in ascending order."""
-    places = sorted(
-        (blake2b(run.source.to_bytes(8) + number.to_bytes(8), key=key, digest_size=8).digest(), run.source)
-        for run in token.runs
-        for number in range(run.first, run.first + run.count)
-    )
-    following = {run.source: run.first for run in token.runs}
-    labels = []
-    for _, source in places:
-        labels.append((source, following[source]))
-        following[source] += 1
-    return labels

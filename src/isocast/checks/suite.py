@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from isocast.checks.agreement import Agreement
+from isocast.checks.disclosure import DisclosureChecker
 from isocast.checks.edge import EdgeChecker
 from isocast.checks.evidence import ReceiptEvidence
 from isocast.checks.facts import (
@@ -19,13 +20,22 @@ from isocast.checks.facts import (
     ClockStepped,
     Collected,
     Completed,
+    Convicted,
     Crashed,
     Cut,
     Delivered,
+    Disclosed,
     EndOfRun,
     Entrusted,
     Fact,
     Faulted,
+    FloorBusted,
+    FloorConfirmed,
+    FloorCut,
+    FloorDiffered,
+    FloorReported,
+    FloorStepped,
+    FloorTold,
     Forced,
     Freed,
     Given,
@@ -38,6 +48,7 @@ from isocast.checks.facts import (
     LatestDelivered,
     Law,
     LeftOut,
+    Ordered,
     Paused,
     Promised,
     ReceiptHeard,
@@ -49,6 +60,7 @@ from isocast.checks.facts import (
     Resumed,
     Returned,
     RingFormed,
+    Sealed,
     SecondaryTokenPassed,
     Settled,
     SnapshotTaken,
@@ -68,6 +80,7 @@ from isocast.checks.facts import (
     Voted,
     label,
 )
+from isocast.checks.floors import FloorChecker
 from isocast.checks.liveness import Liveness
 from isocast.checks.narrow import NarrowChecker
 from isocast.checks.promises import Promises, Tokens
@@ -75,12 +88,12 @@ from isocast.checks.sources import Logs, Reveals, Sources
 from isocast.checks.timing import Punctuality
 from isocast.checks.view import Deadlines, EpochView, SiteView, View, trim
 from isocast.terms.ids import Epoch, NodeId, describe
-from isocast.wire.packets import NO_LIMIT
+from isocast.wire.packets import NO_LIMIT, ControlKind
 
 __all__ = ["EndOfRun", "Law", "ReceiverTree", "Shares", "Stability", "Suite", "Violation"]
 
 
-# ---- F4: what a token takes of what waits at its owner, and in which order.
+# F4: what a token takes of what waits at its owner, and in which order.
 
 
 class Shares:
@@ -136,7 +149,7 @@ class Shares:
             newest, before = ready, (source, number)
 
 
-# ---- Which secondary receivers anybody may rely on: those that somebody on the ring counts, or should.
+# Which secondary receivers anybody may rely on: those that somebody on the ring counts, or should.
 #
 # Memory waits for a secondary receiver as long as the head of its group does, and that head's own, up to a member of
 # the ring. Whoever heads a group says so in each epoch; until somebody has, everybody below is relied on. A site that
@@ -233,7 +246,7 @@ class ReceiverTree:
         return (self._heads.get((epoch.ring.ballot, parent)), node) not in self._stalled
 
 
-# ---- S10, S6 and S8 below the ring, and L8: what is said about those who hold a token is true.
+# S10, S6 and S8 below the ring, and L8: what is said about those who hold a token is true.
 #
 # A secondary receiver that its head has given up, and named, is not waited for, unless another has adopted it.
 
@@ -363,12 +376,19 @@ class Stability:
 _Handlers: TypeAlias = tuple[Callable[[Any], None], ...]
 
 
+_AMONG_LIARS = frozenset(("S1", "S2", "S3", "S4", "S18", "S19", "L1"))
+"""What holds for honest sites while others lie."""
+_CHANGES_OF_U = (ControlKind.ADD_SITE, ControlKind.REMOVE_SITE, ControlKind.FORCE_UNIVERSE)
+
+
 class Suite:
-    """S1 to S16, F1 to F6 and L1 to L8, watched from outside."""
+    """S1 to S21, F1 to F6, L1 to L8 and T1 to T5, watched from outside."""
 
     def __init__(self, law: Law) -> None:
         """Before anything happened."""
-        self._report = Report()
+        self._report = Report(_AMONG_LIARS if law.byzantine else None)
+        self._byzantine = law.byzantine
+        self._orders: set[bytes] | None = set() if law.orders else None
         self._view = View(law)
         self._deadlines = Deadlines()
         self._agreement = Agreement(law, self._view, self._report)
@@ -378,8 +398,12 @@ class Suite:
         self._edge = EdgeChecker(law, self._report)
         self._narrow = NarrowChecker(law, self._report)
         self._handlers = self._table(law)
+        self._watch_disclosures(law)
         self._watch_edge(there_is_one=bool(law.complete or law.latest or law.forwarders))
         self._watch_stripes(there_are_some=bool(law.stripe_senders))
+        self._floors = FloorChecker(law, self._view, self._report) if law.floor else None
+        if self._floors is not None:
+            self._watch_floor(self._floors)
 
     def _table(self, law: Law) -> dict[type[Fact], _Handlers]:
         """Who hears of what. Before `view` a checker sees the site as it was, after it as it is."""
@@ -387,7 +411,7 @@ class Suite:
         tokens = Tokens(law, view, self._report)
         promises = Promises(law, view, self._report)
         stability, evidence = self._stability, ReceiptEvidence(law, view, self._report)
-        logs = Logs()
+        logs = self._logs = Logs()
         sources, reveals = Sources(law, logs, self._report), Reveals(law, view, logs, self._report)
         return {
             Submitted: (agreement.on_submitted, liveness.on_submitted),
@@ -407,6 +431,7 @@ class Suite:
                 promises.on_completed,
                 reveals.on_completed,
                 punctuality.on_news,
+                self._on_completed,
             ),
             Released: (
                 agreement.on_released,
@@ -446,8 +471,10 @@ class Suite:
             Suspected: (punctuality.on_suspected, liveness.on_suspected),
             Faulted: (punctuality.on_faulted,),
             Settled: (),
+            Ordered: (self._on_ordered,),
             Forced: (),
             Strayed: (agreement.on_strayed,),
+            Convicted: (self._on_convicted,),
             StabilityClaimed: (stability.on_claimed,),
             SecondaryTokenPassed: (stability.on_passed,),
             Stalled: (stability.on_stalled,),
@@ -472,6 +499,22 @@ class Suite:
             Cut: (liveness.on_cut,),
             Healed: (liveness.on_healed,),
         }
+
+    def _watch_disclosures(self, law: Law) -> None:
+        """Only where keys are disclosed: the checker looks at every message."""
+        handlers = self._handlers
+        handlers |= {Sealed: (), Disclosed: ()}
+        if law.opens is None:
+            return
+        checker = DisclosureChecker(law, law.opens, self._logs, self._report)
+        handlers[Sealed] = (checker.on_sealed,)
+        handlers[Disclosed] = (checker.on_disclosed,)
+        handlers[TokenMade] += (checker.on_made,)
+        handlers[ReceiptSent] += (checker.on_receipt,)
+        handlers[ReceiptHeard] += (checker.on_heard,)
+        handlers[Completed] += (checker.on_completed,)
+        handlers[Replaced] += (checker.on_replaced,)
+        handlers[Released] += (checker.on_released,)
 
     def _watch_edge(self, *, there_is_one: bool) -> None:
         """Releases only where there is an edge: its checker keeps everything that was released."""
@@ -501,6 +544,18 @@ class Suite:
             StripeLeftOut: (narrow.on_left_out,),
         }
 
+    def _watch_floor(self, floors: FloorChecker) -> None:
+        """Only where the sites are a trading floor."""
+        self._handlers |= {
+            FloorStepped: (floors.on_stepped,),
+            FloorReported: (floors.on_reported,),
+            FloorConfirmed: (floors.on_confirmed,),
+            FloorBusted: (floors.on_busted,),
+            FloorCut: (floors.on_cut,),
+            FloorDiffered: (floors.on_differed,),
+            FloorTold: (floors.on_told,),
+        }
+
     @property
     def violations(self) -> list[Violation]:
         """What was broken so far: at most 100, and 10 of one property."""
@@ -520,8 +575,30 @@ class Suite:
         """Take the next fact."""
         if fact.at > self._deadlines.next_at:
             self._deadlines.run(fact.at)
+        if self._byzantine and isinstance(fact, Released) and fact.site in self._byzantine:
+            # Nothing is promised to a liar, and nobody listens to what it releases.
+            return
         for handle in self._handlers[type(fact)]:
             handle(fact)
+
+    def _on_ordered(self, fact: Ordered) -> None:
+        if self._orders is not None:
+            self._orders.add(fact.entry.order)
+
+    def _on_completed(self, fact: Completed) -> None:
+        """S19."""
+        if self._orders is None or not fact.control or fact.site in self._byzantine:
+            return
+        for entry in fact.control:
+            if entry.kind in _CHANGES_OF_U and entry.order not in self._orders:
+                what = f"{entry.kind.name} {entry.subject} in token {fact.token_number} of epoch {fact.epoch}"
+                self._report("S19", fact.at, f"{describe(fact.site)} took {what}, which no operator ordered")
+
+    def _on_convicted(self, fact: Convicted) -> None:
+        """S18."""
+        if fact.author not in self._byzantine:
+            what = f"two contents of token {fact.token_number} in epoch {fact.epoch}"
+            self._report("S18", fact.at, f"{describe(fact.node)} holds {what} signed by {describe(fact.author)}")
 
     def tick(self, now: int) -> None:
         """Time passed; judge what was due before `now`."""
@@ -535,6 +612,8 @@ class Suite:
         self._stability.finish(end)
         self._edge.finish(end)
         self._narrow.finish(end)
+        if self._floors is not None:
+            self._floors.finish(end)
 
     def uncounted(self, correct: tuple[NodeId, ...]) -> list[NodeId]:
         """Secondary receivers among some sites for which nobody of the newest ring waits at this moment."""

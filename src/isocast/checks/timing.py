@@ -79,6 +79,7 @@ class Punctuality:
         self._deadlines = deadlines
         self._report = report
         self._faultless = law.faultless
+        self._slandered = law.slandered
         self._secondary = law.parents
         self._error_ns = timing.clock_error_ns
         self._margin_ns = law.margin_ns
@@ -165,6 +166,9 @@ class Punctuality:
 
     def on_faulted(self, fact: Faulted) -> None:
         """A recorded fault excuses a late release, if it was recorded when the release was due."""
+        if self._slandered:
+            what = f"{describe(fact.site)} recorded a fault at token {fact.token_number}"
+            self._report("F1", fact.at, f"{what}, and nothing happened but words that nobody signed")
         self._just_faulted = fact
         site = self._view.site(fact.site)
         fairness = self._fairness.setdefault(fact.site, _Fairness())

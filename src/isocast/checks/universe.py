@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from struct import unpack
+from struct import unpack_from
 from typing import NamedTuple, TypeAlias
 
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import NO_DIGEST, ControlEntry, ControlKind
 
-__all__ = ["Chain", "Chains", "UniverseChange", "spans"]
+__all__ = ["Chain", "Chains", "UniverseChange", "spans", "universe_after"]
 
 _CHAINS_MAX = 4_096
 _SMALLEST = 2
@@ -34,6 +34,18 @@ Chain: TypeAlias = tuple[UniverseChange, ...]
 """All changes of a log, the first of them what was configured."""
 
 
+def universe_after(universe: tuple[NodeId, ...], control: Sequence[ControlEntry]) -> tuple[NodeId, ...]:
+    """U behind a token with these control entries."""
+    for kind, subject, body, _ in control:
+        if kind is ControlKind.ADD_SITE:
+            universe = tuple(sorted({*universe, subject}))
+        elif kind is ControlKind.REMOVE_SITE and len(universe) > _SMALLEST:
+            universe = tuple(sorted({*universe} - {subject}))
+        elif kind is ControlKind.FORCE_UNIVERSE:
+            universe = unpack_from(f"<{len(body) // 4}I", body)
+    return universe
+
+
 class Chains:
     """The chain of every log that anybody has had, by the digest of its last token."""
 
@@ -48,15 +60,9 @@ class Chains:
 
     def grow(self, chain: Chain, number: int, digest: bytes, control: Sequence[ControlEntry]) -> Chain:
         """The chain of a log that is a token longer."""
-        before = universe = chain[-1].universe if chain else ()
-        forced = False
-        for kind, subject, body in control:
-            if kind is ControlKind.ADD_SITE:
-                universe = tuple(sorted({*universe, subject}))
-            elif kind is ControlKind.REMOVE_SITE and len(universe) > _SMALLEST:
-                universe = tuple(sorted({*universe} - {subject}))
-            elif kind is ControlKind.FORCE_UNIVERSE:
-                universe, forced = unpack(f"<{len(body) // 4}I", body), True
+        before = chain[-1].universe if chain else ()
+        universe = universe_after(before, control)
+        forced = any(entry.kind is ControlKind.FORCE_UNIVERSE for entry in control)
         if universe != before or forced:
             chain = (*chain, UniverseChange(number, universe, forced))
         self._known[digest] = chain

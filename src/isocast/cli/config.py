@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 from isocast.cli.key_page import key_as_json, key_headers, key_rows, key_table, markdown_table
 from isocast.cli.options import Flag, Seed
 from isocast.cli.render import line, note, show_json, show_table, showed_whole
-from isocast.runtime.market.keys import NODE_TABLE, SETTINGS
+from isocast.runtime.market.keys import FILE_TABLES
 from isocast.runtime.market.model import Market, NetworkMode, NodePlan
 from isocast.runtime.market.rules import slowest_pair
 from isocast.terms import timing as formulas
@@ -124,8 +124,11 @@ def example(
     cities: str | None = None,
     loss: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.0,
     seed: Seed = 1,
+    slot: Annotated[int | None, Parameter(validator=Number(gte=0, lte=199))] = None,
 ) -> int:
     """Write a commented market file that runs on this machine as it is; the delays between its cities are injected.
+
+    Each file has a slot of its own, so that several markets run beside each other on one machine.
 
     Parameters
     ----------
@@ -137,25 +140,33 @@ def example(
         Share of packets that get lost.
     seed
         What the losses are a function of.
+    slot
+        Which of the machine's markets this is, 0 to 199; one that is free now if left out.
     """
     from isocast.runtime.market.example import EXAMPLE_CITIES, example_text
+    from isocast.runtime.market.slots import free_slot
 
     chosen = EXAMPLE_CITIES if cities is None else [name.strip() for name in cities.split(",")]
-    text = example_text(chosen, loss=loss, seed=seed)
+    text = example_text(chosen, loss=loss, seed=seed, slot=free_slot() if slot is None else slot)
     if out is None:
         line(text.rstrip("\n"))
         return 0
+    write_new(out, text, "--out")
+    note(f"Wrote {out}. Next: isocast config check {out}; isocast keys init --config {out}")
+    return 0
+
+
+def write_new(out: Path, text: str, option: str) -> None:
+    """Make a file; ConfigurationError, which names the option, if it exists or cannot be made."""
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         raise ConfigurationError(
-            str(out), "--out", "exists already and is not overwritten: choose another name"
+            str(out), option, "exists already and is not overwritten: choose another name"
         ) from None
     except OSError as error:
-        raise ConfigurationError(str(out), "--out", f"cannot be written: {error.strerror}") from error
-    note(f"Wrote {out}. Next: isocast config check {out}; isocast keys init --config {out}")
-    return 0
+        raise ConfigurationError(str(out), option, f"cannot be written: {error.strerror}") from error
 
 
 @app.command(
@@ -178,7 +189,7 @@ def keys(*, json: Flag = False, markdown: Flag = False) -> int:
     """
     if showed_whole(keys_as_json if json else None, config_page if markdown else None):
         return 0
-    for table in (*SETTINGS, NODE_TABLE):
+    for table in FILE_TABLES:
         title = f"[{table.name}]" if table.name else "At the top of the file"
         rows = key_rows(table.keys)
         show_table(title, key_headers(rows), rows)
@@ -239,7 +250,7 @@ _RING = 5
 def config_page() -> str:
     """The whole of docs/reference/config.md."""
     parts = [_HEAD]
-    for table in (*SETTINGS, NODE_TABLE):
+    for table in FILE_TABLES:
         title = f"`[{table.name}]`" if table.name else "Top of the file"
         parts += [f"## {title}\n", f"{table.explanation}\n", key_table(table.keys)]
     parts += [_PROFILES, markdown_table(PROFILE_HEADERS, profile_rows())]
@@ -257,17 +268,27 @@ and no others, mode 0600 and owned by its user:
 | --- | --- |
 | `core.key` | primary and secondary receivers, primary sources, reformation servers |
 | `edge.key` | primary and secondary receivers, retransmit servers, customers |
+| `region.key` | where lines are [sold](#subscriptions): receivers, retransmit servers and the box office |
+| `NAME.package`, `NAME.secret` | where lines are sold: the customer of that name; what the box office gave it |
 | `repair.key` | with narrow stripes: retransmit servers, and customers who bought repairs of them |
 | `source-NAME.key` | the source of that name; of a primary source also all receivers; of a secondary one its parent |
+| `identity-NAME.key` | the node of that name and nobody else; one for `operator` and one for `box-office` |
+| `root.key` | nobody: the operator keeps it offline, and brings it to sign a roster |
+| `revoke.key` | whoever is on duty: it takes identities away, and does nothing else |
+| `roster.bin` | every node and customer: who is who, signed by the root. It is public (mode 0644) |
 
 No key is used as it is. BLAKE2b, keyed with the 32 bytes and personalised with the purpose (`isocast tag`,
 `isocast seal`, `isocast door`), makes one of 32 bytes for each node: of its id and a part, 8 bytes each, big-endian.
 The part is the stripe for a seal and else 0; the id of a source's seal has incarnation 0.
 
 - A *tag* authenticates every packet of one sender ([wire formats](wire.md)).
-- A *seal* is AES-256-GCM with the nonce incarnation (4 bytes) and number (8) and the associated data stripe (2), source
-  id (8) and number (8), all big-endian. A sealed payload is the ciphertext and a tag of 16 bytes. A number is sealed
-  once, when a source gives it to a message; trusted receivers open it at release.
+- A *seal* has a key of its own for each message: BLAKE2b-256, keyed with the seal's key of source and stripe, over a
+  salt of 16 bytes that the source draws at each start, the source's id (8) and the number (8). It is AES-256-GCM with
+  the nonce incarnation (4) and number (8) and the associated data stripe (2), source id (8) and number (8), all
+  big-endian. A sealed payload is the salt, BLAKE2b-256 of the message's key (personalised with `isocast commit`), the
+  ciphertext and a tag of 16 bytes. A number is sealed once in one start, when a source gives it to a message; trusted
+  receivers open it at release, and keep the message's key in their journals
+  ([how to prove a journal](../how-to/prove-a-journal.md)).
 """
 
 
@@ -280,7 +301,7 @@ def keys_as_json() -> dict[str, object]:
                 "explanation": table.explanation,
                 "keys": [key_as_json(key) for key in table.keys],
             }
-            for table in (*SETTINGS, NODE_TABLE)
+            for table in FILE_TABLES
         ],
         "profiles": [dict(zip(PROFILE_HEADERS, row, strict=True)) for row in profile_rows()],
     }

@@ -14,7 +14,6 @@ from decimal import Decimal
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from isocast.checks.skew import ReleaseSkew
@@ -133,9 +132,7 @@ class LakeBeside:
         self._hearing = asyncio.create_task(self._hear(self._process), name="lake")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with self._stack:
             if self._process is not None:
                 shutdown.kill_family(self._process.pid)  # Java, and what it has started, wherever they put themselves.
@@ -272,7 +269,7 @@ def lake_words(lake: LakeBeside, show: Show) -> str:
             return f"no tables: {lake.reason}"
 
 
-# ---- What the demo says of its tables at the end: bars, skew and the audit's verdict.
+# What the demo says of its tables at the end: bars, skew and the audit's verdict.
 
 
 _ROWS = (("tape", "trade"), ("quotes", "quote"), ("bars", "bar"))

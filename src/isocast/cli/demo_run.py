@@ -119,7 +119,11 @@ def _rings(summary: Summary) -> Iterator[str]:
     story = summary.story
     again = summary.rings - 1
     formed = f"{summary.rings} formed, {again} of them again" if again > 0 else f"{summary.rings} formed"
-    held = f"; {summary.fairness_faults} times a token was held up, and said so" if summary.fairness_faults else ""
+    held = (
+        f"; {counted(summary.fairness_faults, 'time')} a token was held up, and said so"
+        if summary.fairness_faults
+        else ""
+    )
     yield formed + held
     if story.killed_at:
         without = f"ring without it after {_since(summary, story.reformed_at)}"
@@ -166,7 +170,7 @@ def next_steps(kept: Market | None, lake: LakeBeside | None = None) -> Iterator[
     yield f"  echo {event} | {command} publish {config} --source {floor}"
 
 
-COMMANDS = ("isocast.cli.main", "isocast.cli.node")
+COMMANDS = ("isocast.cli.main",)
 """What nodes import of the command line."""
 _FRAMES_PER_S = 8
 _SUMMARY_S = 300.0

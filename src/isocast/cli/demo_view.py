@@ -23,6 +23,7 @@ from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.operate.supervisor import ChildState
 from isocast.runtime.watch.status import NodeStatus
 from isocast.terms.instants import SECOND
+from isocast.terms.quantities import counted
 from isocast.terms.topology import City
 from isocast.trials.demo.cast import actors, own_place
 from isocast.trials.demo.releases import Chunk
@@ -237,9 +238,9 @@ def _sequence(show: Show, now: int) -> Iterable[tuple[str, str, str]]:
     else:
         wait = (ring.instant(token + 1) - now) / SECOND
         yield "next", f"{watch.title(ring.owner(token + 1))} {max(wait, 0.0):.1f} s", "yellow"
-    yield "published", f"{sum([feed.events for feed in show.feeds]):,} events", ""
-    yield "released", f"{max([_next(watch.status(name)) - 1 for name in receivers]):,} messages", ""
-    yield "lost", f"{ledger.total('injected_losses_total'):,} packets", "red"
+    yield "published", counted(sum([feed.events for feed in show.feeds]), "event"), ""
+    yield "released", counted(max([_next(watch.status(name)) - 1 for name in receivers]), "message"), ""
+    yield "lost", counted(int(ledger.total("injected_losses_total")), "packet"), "red"
     yield "repaired", f"{ledger.total('repairs_received_total'):,} on request", "green"
     rings = len(watch.rings)
     yield "rings", f"{rings}", "bold cyan" if rings > 1 else ""

@@ -40,13 +40,16 @@ def _doctor(
     Parameters
     ----------
     config
-        The market's file: its nodes, ports, buffers, disk and keys are checked too.
+        The market's file: its nodes, ports, buffers, disk and keys are checked too. If left out, that of
+        ISOCAST_MARKET, ./market.toml, or the only market that runs here; without any, the machine alone.
     json
         Print one JSON object instead of a table.
     """
+    from isocast.runtime.market.finding import known_market
     from isocast.runtime.watch.doctor import CheckOutcome, Wants, examine, wants_of
 
     wants = Wants()
+    config = known_market(config)
     if config is not None:
         from isocast.runtime.market.file import load_market
 

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-# ---- What people see of drills: the releases of every site over time, a table, and the bound in numbers.
+# What people see of drills: the releases of every site over time, a table, and the bound in numbers.
 
 
 _BARS = "▁▂▃▄▅▆▇█"

@@ -15,7 +15,8 @@ __all__ = ["app"]
 
 
 _HEADERS = (
-    "receiver", "plan", "stripes", "sequence", "packets", "bytes", "waiting", "conflated", "not carried", "not sent", ""
+    "receiver", "plan", "stripes", "sequence", "packets", "bytes", "proofs", "waiting", "conflated", "not carried",
+    "not sent", "",
 )  # fmt: skip
 _REPAIRS = {
     "packets": "packets",
@@ -26,7 +27,9 @@ _REPAIRS = {
     "dropped": "no room",
     "not_kept": "not kept",
     "strange": "strange",
+    "filtered": "filtered",
     "forged": "forged",
+    "unproven": "unproven",
     "conflicts": "conflicts",
     "requests": "requests",
     "answered": "answered",
@@ -36,7 +39,7 @@ _REPAIRS = {
 
 app = App(
     name="edge",
-    help="Narrow stripes: what receivers multicast in the clear, cut to the bit-rates of lines.",
+    help="Narrow stripes: what receivers multicast, cut to the bit-rates of lines.",
     help_epilogue=(
         "Examples:\n\n    isocast edge status --config market.toml\n\n"
         "    isocast edge listen --config market.toml --name modem --rate 56k\n\n"
@@ -108,6 +111,7 @@ def _row(name: str, view: dict[str, Any] | None) -> tuple[str, ...]:
         figure(view["next_sequence"] - 1),
         figure(view["packets"]),
         figure(view["ip_bytes"]),
+        figure(view["proofs"]),
         figure(view["waiting"]),
         figure(sum(view["conflated"].values())),
         figure(view["not_carried"]),

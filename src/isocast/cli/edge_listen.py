@@ -15,6 +15,7 @@ from isocast.cli.options import Config, Count, Flag, Seconds
 from isocast.cli.render import figure, line, note
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.runtime.edge.narrow.choosing import Chosen
@@ -38,8 +39,12 @@ Two lines, so that a packet must be lost twice; they take twice the rate:
 
     isocast edge listen --config market.toml --name desk --lines new-york,london --json > trades.jsonl
 
-`--keep complete` needs the key of repairs, keys/repair.key, and a retransmit server in the customer's table. Exit code:
-0 it was stopped, 1 messages were lost, 2 bad input, 3 the machine refused an address or a port.
+A package, where stripes are sold:
+
+    isocast edge listen --config market.toml --name modem --rate 56k --package desk.package
+
+`--keep complete` needs the key of repairs, keys/repair.key (or a package), and a retransmit server in the customer's
+table. Exit code: 0 it was stopped, 1 messages were lost, 2 bad input, 3 the machine refused an address or a port.
 """
 
 
@@ -59,6 +64,8 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     plan: Path | None = None,
     count: Count | None = None,
     seconds: Seconds | None = None,
+    package: Path | None = None,
+    secret_file: Path | None = None,
     json: Flag = False,
     quiet: Flag = False,
 ) -> int:
@@ -86,12 +93,18 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
         End after so many events.
     seconds
         End after so long.
+    package
+        What the box office gave, of a market that sells its stripes; if left out, NAME.package in the keys directory.
+        Its secret is asked for.
+    secret_file
+        Read the package's secret from this file, of mode 0600, instead of asking.
     json
         Print a line of JSON for each event, and the counts as the last.
     quiet
         Print no events, only the counts at the end.
     """
     from isocast.cli.gateway import customer_named
+    from isocast.cli.package_choice import package_given
     from isocast.runtime.edge.narrow.choosing import choose, describe
     from isocast.runtime.edge.narrow.listener import StripeListener
     from isocast.runtime.market.file import load_market
@@ -110,13 +123,17 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     if from_ == "beginning" and keep != "complete":
         rule = "beginning needs --keep complete: with --keep latest no message is requested again"
         raise ConfigurationError("command line", "--from", rule)
+    if package is not None and not market.seals_stripes:
+        rule = f"is for stripes that are sold, and those of {market.name} are in the clear: leave it out"
+        raise ConfigurationError("command line", "--package", rule)
     chosen = chosen_by(_plan(market, plan))
     if chosen.unnamed:
         note(f"isocast: no stripe lists {', '.join(chosen.unnamed)}: listening on a spare stripe")
+    bought = package_given(market, package, secret_file)
     note(f"isocast: {name} hears {describe(chosen, chosen_rate)}; Ctrl-C ends it")
 
     async def work() -> StripeListener:
-        listener = StripeListener(market, seat, chosen, told=lambda text: note(f"isocast: {text}"))
+        listener = StripeListener(market, seat, chosen, subscription=bought, told=lambda text: note(f"isocast: {text}"))
         listener.plan_changed = lambda version: _follow(listener, market, version, chosen_by)
         await _until_stopped(listener, count, seconds, as_json=json, quiet=quiet)
         return listener
@@ -214,14 +231,25 @@ def _report(listener: StripeListener, market: Market, *, as_json: bool) -> None:
     if as_json:
         own: dict[str, object] = {"packets": counts.packets, "ip_bytes": counts.ip_bytes, "strange": counts.strange}
         own |= {"peak_bytes": listener.peak, "token_period_s": span_s, "stripes": len(listener.chosen.stripes)}
-        line(dumps({"counts": own | {"forged": counts.forged, "unread": counts.unread} | asdict(total)}))
+        own |= {"forged": counts.forged, "unproven": counts.unproven, "unpaid": counts.unpaid}
+        own |= {"filtered": counts.filtered, "unread": counts.unread}
+        line(dumps({"counts": own | asdict(total)}))
         return
-    line(f"{figure(total.messages)} messages in {figure(counts.packets)} packets, {figure(counts.ip_bytes)} bytes.")
+    line(
+        f"{counted(total.messages, 'message')} in {counted(counts.packets, 'packet')}, {figure(counts.ip_bytes)} bytes."
+    )
     peak = f"{figure(listener.peak)} bytes, {listener.peak * 8 / span_s / 1000:,.1f} kb/s"
     allowed = f"{figure(listener.chosen.period_bytes)} bytes"
     line(f"The busiest token period ({span_s:g} s) brought {peak}; its stripes may bring {allowed}.")
     repaired = f"{figure(total.repaired)} repaired of {figure(total.gaps)} gaps"
-    line(f"{figure(total.lost)} messages lost, {repaired}, {figure(total.repeated)} received twice.")
-    wrong = {"strange packets": counts.strange, "forged repairs": counts.forged, "batches not read": counts.unread}
+    line(f"{counted(total.lost, 'message')} lost, {repaired}, {figure(total.repeated)} received twice.")
+    wrong = {
+        "strange packets": counts.strange,
+        "dropped by the kernel's filter": counts.filtered,
+        "forged": counts.forged,
+        "never proven": counts.unproven,
+        "not paid for": counts.unpaid,
+        "batches not read": counts.unread,
+    }
     if any(wrong.values()):
         line("; ".join(f"{name}: {figure(count)}" for name, count in wrong.items() if count) + ".")

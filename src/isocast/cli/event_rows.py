@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from isocast.runtime.client.rows import FIELDS, BadFieldError, field_of, read_row
+from isocast.runtime.client.rows import FIELDS, BadFieldError, Resolve, field_of, read_row
 from isocast.terms.errors import IsocastError
 from isocast.terms.market import EventKind
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
@@ -44,9 +44,6 @@ class RowFault(IsocastError):  # noqa: N818 - a fault of somebody's file, and th
         self.line = line
         self.column = column
         self.rule = rule
-
-
-# ---- many rows
 
 
 def guess_format(start: bytes, name: str = "") -> RowFormat:
@@ -83,8 +80,9 @@ def read_header(line: str) -> list[str]:
 class RowReader:
     """Turns a stream of bytes into events. What is left of a line or record waits for the next bytes."""
 
-    def __init__(self, form: RowFormat) -> None:
-        """Nothing was read yet."""
+    def __init__(self, form: RowFormat, resolve: Resolve | None = None) -> None:
+        """Nothing was read yet; `resolve` knows the symbols of full names."""
+        self._resolve = resolve
         self.line = 0
         """The number of the last line, or record, that was read."""
         self._form = form
@@ -154,7 +152,7 @@ class RowReader:
             return None
         try:
             named = self._json(text) if self._form is RowFormat.JSON else self._csv(text)
-            return None if named is None else read_row(named)
+            return None if named is None else read_row(named, self._resolve)
         except BadFieldError as wrong:
             raise RowFault(self.line, wrong.column, str(wrong)) from wrong
 

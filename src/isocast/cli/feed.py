@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Count, Flag, Port, Seed
+from isocast.cli.options import AS_THE_FILES_SAY, Count, FeedChoice, Flag, Seed
 from isocast.cli.render import Progress, figure, line, note, show_json, show_table
 from isocast.terms.quantities import counted
 
@@ -42,20 +42,14 @@ _Floor: TypeAlias = Annotated[str | None, Parameter(name="--as")]
 Exit code: 0 sound, 1 something in it is wrong and counted, 2 it cannot be read, or --strict and a fault.
 """
 )
-def show(  # noqa: PLR0913 - what a file does not say itself
+def show(
     file: Path,
     /,
     *,
     floor: _Floor = None,
-    day: str | None = None,
-    symbol: str | None = None,
-    mapping: str | None = None,
-    format: str | None = None,  # noqa: A002 - the option's name
-    port: Port | None = None,
-    zone: str = "America/New_York",
     limit: Count | None = None,
     rows: Annotated[int, Parameter(validator=Number(gte=0, lte=1_000))] = 0,
-    strict: Flag = False,
+    choice: FeedChoice = AS_THE_FILES_SAY,
     json: Flag = False,
 ) -> int:
     """Say what is in a feed: messages by type, events by kind, symbols, time span, faults and what was skipped.
@@ -66,31 +60,17 @@ def show(  # noqa: PLR0913 - what a file does not say itself
         ITCH 5.0, pcap, pcapng, a table, Parquet, LOBSTER, DBN or event records; in gzip, bzip2, xz, zstd or zip too.
     floor
         The floor of a feed that names none (XNAS if left out); of a feed that names its floors, the only one wanted.
-    day
-        The day of the feed, such as 2019-01-30, if its name does not say.
-    symbol
-        The symbol of a table that has no column for it.
-    mapping
-        The columns of a table: us-tape-trades, us-tape-quotes, taq-trades, taq-quotes, or a TOML file.
-    format
-        itch, itch-unframed, soupbintcp, capture, table, parquet, lobster, dbn or events, if the file does not show it.
-    port
-        Of a capture: only datagrams to this UDP port.
-    zone
-        Where it is midnight when the clock of an ITCH feed starts.
     limit
         Look at no more than so many events.
     rows
         Print so many of the first events.
-    strict
-        Stop at the first fault, with its place and what to do.
     json
         Print one JSON object instead of tables.
     """
     from isocast.cli.feed_text import FeedSummary, feed_options, summary_as_json, with_progress
     from isocast.runtime.client.feed_files import FeedFile
 
-    options = feed_options(floor, day, symbol, mapping, format, port, zone, strict=strict)
+    options = feed_options(floor, choice)
     feed = FeedFile(file, options)
     summary = FeedSummary(rows)
     for block in with_progress([feed], feed.blocks(), limit, quiet=json):
@@ -112,22 +92,17 @@ def show(  # noqa: PLR0913 - what a file does not say itself
     isocast feed convert day.parquet --as XNAS day.itch.gz
 
 Several files become one in the order of time. The name of the last decides its format: .parquet, .events (records
-of 48 bytes), .itch, .itch.gz, .pcap. Exit code: 0 sound, 1 something was wrong and counted, 2 bad input.
+of 48 bytes), .itch, .itch.gz, .pcap. With --strict a fault ends it, and nothing is written. Exit code: 0 sound,
+1 something was wrong and counted, 2 bad input.
 """
 )
-def convert(  # noqa: PLR0913 - what files do not say themselves
+def convert(
     files: Annotated[list[Path], Parameter(consume_multiple=True)],
     /,
     *,
     floor: _Floor = None,
-    day: str | None = None,
-    symbol: str | None = None,
-    mapping: str | None = None,
-    format: str | None = None,  # noqa: A002 - the option's name
-    port: Port | None = None,
     limit: Count | None = None,
-    zone: str = "America/New_York",
-    strict: Flag = False,
+    choice: FeedChoice = AS_THE_FILES_SAY,
     json: Flag = False,
 ) -> int:
     """Convert feeds to one file of events, or to ITCH 5.0, and print the digest of the events.
@@ -138,22 +113,8 @@ def convert(  # noqa: PLR0913 - what files do not say themselves
         One file or several, then the file to write.
     floor
         The floor of a feed that names none (XNAS if left out); of a feed that names its floors, the only one wanted.
-    day
-        The day of the feeds, such as 2019-01-30, if their names do not say.
-    symbol
-        The symbol of tables that have no column for it.
-    mapping
-        The columns of tables: us-tape-trades, us-tape-quotes, taq-trades, taq-quotes, or a TOML file.
-    format
-        itch, itch-unframed, soupbintcp, capture, table, parquet, lobster, dbn or events, if the files do not show it.
-    port
-        Of captures: only datagrams to this UDP port.
     limit
         Convert no more than so many events.
-    zone
-        Where it is midnight when the clock of an ITCH feed starts, read or written.
-    strict
-        Stop at the first fault; nothing is written then.
     json
         Print one JSON object instead of tables.
     """
@@ -166,17 +127,17 @@ def convert(  # noqa: PLR0913 - what files do not say themselves
         raise ConfigurationError("command line", "files", "give at least one file to read and one to write")
     *sources, target = files
     check_target(target, sources)
-    options = feed_options(floor, day, symbol, mapping, format, port, zone, strict=strict)
+    options = feed_options(floor, choice)
     feeds = [FeedFile(file, options) for file in sources]
     merged = feeds[0].blocks() if len(feeds) == 1 else merge_feeds([feed.blocks() for feed in feeds])
-    digest, log = write_feed(target, zone, with_progress(feeds, merged, limit, quiet=json))
+    digest, log = write_feed(target, choice.zone, with_progress(feeds, merged, limit, quiet=json))
     if json:
         show_json(convert_as_json(feeds, target, digest, log))
     else:
         for feed in feeds:
             _show_troubles(feed)
         _show_left_out(target, log)
-        line(f"{figure(digest.events)} events to {target}, digest {digest.hex}.")
+        line(f"{counted(digest.events, 'event')} to {target}, digest {digest.hex}.")
     _note_left_out(target, log)
     return 1 if any(feed.log.faults for feed in feeds) else 0
 
@@ -256,9 +217,8 @@ def generate(  # noqa: PLR0913 - a plan of a day
         )
     else:
         _show_left_out(out, log)
-        count = len(digest.floors)
-        whose = f"{figure(count)} floor{'s' * (count != 1)}"
-        line(f"{figure(digest.events)} events of {whose} to {out}, digest {digest.hex}.")
+        whose = counted(len(digest.floors), "floor")
+        line(f"{counted(digest.events, 'event')} of {whose} to {out}, digest {digest.hex}.")
     return 0
 
 
@@ -307,6 +267,9 @@ def _show(feed: FeedFile, summary: FeedSummary) -> None:
     if feed.log.conditions:
         rows = [(figure(count), name) for name, count in sorted(feed.log.conditions.items())]
         show_table("Sale conditions", ("trades", "condition"), rows)
+    if feed.log.quote_conditions:
+        rows = [(figure(count), name) for name, count in sorted(feed.log.quote_conditions.items())]
+        show_table("Quote conditions", ("quotes", "condition"), rows)
     _show_troubles(feed)
     if not feed.log.faults:
         line("Sound: nothing in it is wrong.")

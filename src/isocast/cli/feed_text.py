@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from isocast.cli.options import FeedChoice
 from isocast.cli.render import Progress, figure
 from isocast.feeds.days import check_zone, read_day
 from isocast.feeds.itch_layout import NAMES
@@ -183,6 +184,7 @@ def _log_as_json(log: FeedLog) -> dict[str, object]:
             for kind, record in log.faults.items()
         },
         "conditions": dict(log.conditions),
+        "quote_conditions": dict(log.quote_conditions),
         "notes": list(log.notes),
     }
 
@@ -236,18 +238,9 @@ def convert_as_json(feeds: list[FeedFile], target: Path, digest: TapeDigest, log
 # ---- What the commands of `isocast feed` share: options of files, progress, and writing.
 
 
-def feed_options(
-    floor: str | None,
-    day: str | None,
-    symbol: str | None,
-    mapping: str | None,
-    form: str | None,
-    port: int | None,
-    zone: str,
-    *,
-    strict: bool,
-) -> FeedOptions:
+def feed_options(floor: str | None, choice: FeedChoice) -> FeedOptions:
     """What the command line says, checked."""
+    form = choice.format
     if form is not None and form not in list(FeedFormat):
         rule = f'"{form}" is not one of {", ".join(FeedFormat)}{suggestion(form, list(FeedFormat))}'
         raise ConfigurationError("command line", "--format", rule)
@@ -256,19 +249,19 @@ def feed_options(
     try:
         named_floor = None if floor is None else Mic(floor)
         key = "--symbol"
-        named_symbol = None if symbol is None else Symbol(symbol)
+        named_symbol = None if choice.symbol is None else Symbol(choice.symbol)
     except LocalProtocolError as reason:
         raise ConfigurationError("command line", key, str(reason)) from None
-    check_zone(zone)
+    check_zone(choice.zone)
     return FeedOptions(
         floor=named_floor,
-        day=None if day is None else read_day(day),
+        day=None if choice.day is None else read_day(choice.day),
         symbol=named_symbol,
-        mapping=None if mapping is None else load_mapping(mapping),
+        mapping=None if choice.mapping is None else load_mapping(choice.mapping),
         format=None if form is None else FeedFormat(form),
-        port=port,
-        zone=zone,
-        strict=strict,
+        port=choice.port,
+        zone=choice.zone,
+        strict=choice.strict,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ from isocast.cli.options import Config, Flag, Port, Seconds
 from isocast.cli.render import figure, line, note, show_json
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.runtime.edge.feed import EdgeFeed, Split
@@ -132,8 +133,9 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
 
     isocast gateway websocket --config market.toml --name browsers --address 10.0.0.7 --origin https://desk.example
 
-A client says {"subscribe": ["IBM", "VOD"]} or {"subscribe": "*"}, and gets a snapshot and then events, as JSON. Needs
-the extra `websocket`. Exit code: 0 it was stopped, 2 bad input, 3 the machine refused an address or a port.
+A client says {"subscribe": ["IBM", "VOD"]} or {"subscribe": "*"}, and gets a snapshot and then events, as JSON;
+{"topics": ["quiz.buzzer"]} or {"topics": "*"} adds the opaque messages of these topics from then on. Needs the extra
+`websocket`. Exit code: 0 it was stopped, 2 bad input, 3 the machine refused an address or a port.
 """
 )
 def websocket(  # noqa: PLR0913 - where from, where to, and for how many
@@ -145,6 +147,7 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     origin: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     rows: Annotated[int, Parameter(validator=Number(gte=1, lte=10**7))] = 20_000,
     clients: Annotated[int, Parameter(validator=Number(gte=1, lte=65_536))] = 256,
+    depth: Annotated[int, Parameter(validator=Number(gte=0, lte=1_000))] = 0,
     seconds: Seconds | None = None,
     json: Flag = False,
 ) -> int:
@@ -162,13 +165,17 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     port
         The TCP port; 0 takes a free one.
     address
-        The address to listen on. Whoever reaches it may read.
+        The address to listen on. Whoever reaches it may read; away from loopback it speaks TLS, with the customer's
+        certificate.
     origin
         Pages that may connect, such as https://desk.example, beside those of this machine.
     rows
         Rows that may wait for one client.
     clients
         Clients at once.
+    depth
+        Follow the books of floors that publish orders, from the beginning of what is kept; a client may then ask for
+        so many levels of each side.
     seconds
         End after so long.
     json
@@ -178,6 +185,7 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     from isocast.runtime.client.rows import fields_of
     from isocast.runtime.market.file import load_market
     from isocast.runtime.market.finding import find_market
+    from isocast.runtime.net.tls import server_tls
 
     try:
         from isocast.runtime.edge.web_gateway import WebGateway
@@ -186,12 +194,24 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
         raise ConfigurationError("command line", "gateway websocket", rule) from None
     market = load_market(find_market(config))
     seat = customer_named(market, name)
-    start = "snapshot" if seat.retransmit else "now"
+    start = "beginning" if depth else "snapshot" if seat.retransmit else "now"
     listener = Listener(market, name, latest=False, start=start, told=_told, stripes=[seat.stripe])
-    gateway = WebGateway(address, port, fields_of, origins=origin or (), rows_max=rows, clients_max=clients)
+    tls = server_tls(market, replace(seat, address=address))
+    gateway = WebGateway(
+        address,
+        port,
+        fields_of,
+        origins=origin or (),
+        rows_max=rows,
+        clients_max=clients,
+        depth_max=depth,
+        tls=None if tls is None else tls.context,
+    )
 
     async def serve() -> None:
-        telling = asyncio.create_task(_announce(gateway.ready, lambda: _welcome(name, gateway.place)))
+        telling = asyncio.create_task(
+            _announce(gateway.ready, lambda: _welcome(name, gateway.place, is_secure=tls is not None))
+        )
         try:
             await gateway.run(listener)
         finally:
@@ -202,14 +222,15 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     if json:
         show_json(asdict(counts))
     else:
-        missed = f", {figure(counts.rows_missed)} rows were conflated" if counts.rows_missed else ""
-        served = f"{figure(counts.clients)} clients, {figure(counts.messages)} messages"
-        line(f"{figure(counts.events)} events, {served}{missed}.")
+        missed = f", {counted(counts.rows_missed, 'row')} conflated" if counts.rows_missed else ""
+        opaque = f", {counted(counts.opaque, 'opaque message')}" if counts.opaque else ""
+        served = f"{counted(counts.clients, 'client')}, {counted(counts.messages, 'message')}"
+        line(f"{counted(counts.events, 'event')}{opaque}, {served}{missed}.")
     return 0
 
 
-def _welcome(name: str, place: tuple[str, int]) -> str:
-    return f"{name} serves WebSockets at ws://{place[0]}:{place[1]}; Ctrl-C ends it"
+def _welcome(name: str, place: tuple[str, int], *, is_secure: bool) -> str:
+    return f"{name} serves WebSockets at {'wss' if is_secure else 'ws'}://{place[0]}:{place[1]}; Ctrl-C ends it"
 
 
 def customer_named(market: Market, name: str) -> NodePlan:
@@ -297,17 +318,21 @@ def _report(gateway: ItchGateway, *, as_json: bool) -> None:
         return
     line(sent_text(counts))
     for reason, count in counts.not_sent_why.items():
-        line(f"Not multicast: {figure(count)} ITCH messages, {reason}; customers that lack them request them.")
+        line(f"Not multicast: {counted(count, 'ITCH message')}, {reason}; customers that lack them request them.")
+    if counts.opaque:
+        line(f"Left out: {counted(counts.opaque, 'opaque message')}, for which ITCH has no form.")
+    if counts.unreadable:
+        line(f"Left out: {counted(counts.unreadable, 'message')} with neither events nor an opaque message.")
     for reason, count in _left_out(feed):
-        line(f"Not written exactly: {figure(count)} events, {reason}.")
+        line(f"Not written exactly: {counted(count, 'event')}, {reason}.")
 
 
 def sent_text(counts: GatewayCounts) -> str:
     """Every ITCH message once: sent live, sent late, or not multicast."""
     late = f" (up to {counts.latest_ns / 10**9:.1f} s)" if counts.sent_late else ""
     parts = f"{figure(counts.sent_live)} sent live, {figure(counts.sent_late)} sent late{late}"
-    whole = f"{figure(counts.itch_messages)} ITCH messages from {figure(counts.events)} events"
-    asked = f"{figure(counts.packets)} packets, {figure(counts.answered)} of {figure(counts.requests)} requests"
+    whole = f"{counted(counts.itch_messages, 'ITCH message')} from {counted(counts.events, 'event')}"
+    asked = f"{counted(counts.packets, 'packet')}, {figure(counts.answered)} of {figure(counts.requests)} requests"
     return f"{whole}: {parts}, {figure(counts.not_sent)} not multicast; {asked}."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
@@ -12,13 +13,16 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Count, Flag
+from isocast.cli.options import Count, Flag, Rosters
 from isocast.cli.render import Progress, figure, line, show_json, show_table
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
+    from isocast.checks.shuffles import Shuffles
+    from isocast.checks.vouchers import Vouched
     from isocast.runtime.disk.journal_reader import SegmentSummary
     from isocast.runtime.disk.journal_record import JournalRecord
-    from isocast.runtime.disk.journal_verify import VerifyReport
+    from isocast.runtime.disk.journal_verify import Prover, VerifyReport
 
 __all__ = ["app"]
 
@@ -67,9 +71,8 @@ def inspect(directory: Path, /, *, json: Flag = False) -> int:
         show_table(f"Journal {directory}", headers, [segment_row(segment) for segment in segments])
         for segment in segments:
             if segment.fetched_messages:
-                line(
-                    f"{segment.path.name} has {figure(segment.fetched_messages)} messages fetched from another archive."
-                )
+                fetched = counted(segment.fetched_messages, "message")
+                line(f"{segment.path.name} has {fetched} fetched from another archive.")
             if segment.damage is not None:
                 line(f"DAMAGED {segment.damage}")
             if segment.unfinished_bytes:
@@ -81,8 +84,8 @@ def inspect(directory: Path, /, *, json: Flag = False) -> int:
                 )
         if directory.is_dir() and (told := _beginning(segments)):
             line(told)
-        totals = ", ".join(f"{figure(value)} {name}" for name, value in _totals(segments).items())
-        line(f"{figure(len(segments))} segment{'s' * (len(segments) != 1)}: {totals}.")
+        totals = ", ".join(counted(value, name.removesuffix("s")) for name, value in _totals(segments).items())
+        line(f"{counted(len(segments), 'segment')}: {totals}.")
     return 1 if any(segment.damage for segment in segments) else 0
 
 
@@ -136,30 +139,135 @@ def _unfinished(name: str, count: int) -> str:
 
     isocast journal verify data/london/journal --json
 
+    isocast journal verify data/london/journal --roster keys/roster.bin
+
 Two sites that released the same have the same digests. An unfinished block at the very end is no fault: the site cuts
-it off when it starts. Exit code: 0 sound, 1 something is wrong, 2 there is no journal.
+it off when it starts. With --roster, tokens and messages at the end may wait for vouchers that come with the next
+blocks.
+
+Exit code: 0 sound, and with --roster proven; 1 something is wrong, or not proven; 2 there is no journal or roster.
 """
 )
-def verify(directory: Path, /, *, json: Flag = False) -> int:
+def verify(directory: Path, /, *, roster: Rosters = (), json: Flag = False) -> int:
     """Read every byte of a journal and name what is wrong: damage, gaps, overlaps, disorder, early releases.
 
     Parameters
     ----------
     directory
         A site's journal, or one segment of it. It may be in use.
+    roster
+        Prove by this roster, offline, that a majority of the sites signed exactly this sequence (S17), and each source
+        what is in its name (S21). Repeat it where the journal was signed under several; the oldest says whose majority
+        counts.
     json
         Print one JSON object instead of a table.
     """
     from isocast.runtime.disk.journal_verify import verify as verify_journal
 
     _insist_on_segments(directory)
+    prover, told = _prover(roster)
     with _patiently(quiet=json) as progress:
-        report = verify_journal(directory, progress)
+        report = verify_journal(directory, progress, prover=prover)
     if json:
         show_json(_report_as_json(report))
     else:
         _show_report(directory, report)
-    return 0 if report.is_sound else 1
+        if report.vouched is not None:
+            _show_vouched(report.vouched, told)
+    return 0 if report.is_sound and (report.vouched is None or report.vouched.is_whole) else 1
+
+
+def _prover(paths: tuple[Path, ...]) -> tuple[Prover | None, str]:
+    """The judge of S17 by some rosters, and whose they are."""
+    from isocast.checks.vouchers import VoucherWalk
+    from isocast.runtime.market.roster_files import read_roster_file
+    from isocast.security.identities import fingerprint_of
+    from isocast.security.witness import RosterWitness, resealed
+    from isocast.terms.errors import ConfigurationError, RosterError
+
+    if not paths:
+        return None, ""
+    rosters = [read_roster_file(path) for path in paths]
+    try:
+        witness = RosterWitness(rosters)
+    except RosterError as error:
+        raise ConfigurationError(str(paths[0]), "roster", str(error)) from None
+    serials = ", ".join(str(one.serial) for one in witness.rosters)
+    told = f"Roster {serials} of the market {rosters[0].name}, root {fingerprint_of(rosters[0].root)}."
+    return lambda stripe: VoucherWalk(stripe, witness.voters(stripe), witness, resealed), told
+
+
+def _show_vouched(vouched: Vouched, told: str) -> None:
+    """Which tokens are proven, by whom, which are not and why."""
+    from isocast.terms.ids import describe
+
+    line(f"{told} Compare the root with what its operator says: everything below rests on it.")
+    until = vouched.proven_until
+    line(
+        f"PROVEN: {figure(vouched.proven_tokens)} of {counted(vouched.tokens, 'token')}"
+        f" ({counted(vouched.proven_messages, 'message')})"
+        + (f", everything before sequence {figure(until)}." if until is not None else ".")
+    )
+    for site, count in sorted(vouched.signed.items()):
+        line(f"  {describe(site)} vouched for {counted(count, 'token')}")
+    if vouched.waiting_tokens:
+        line(f"  waiting at the end: {counted(vouched.waiting_tokens, 'token')}; vouchers come with the next blocks")
+    if vouched.keyed_tokens:
+        line(
+            f"  shuffle keys: {figure(vouched.keyed_tokens)} made again from the nonces that owners revealed,"
+            f" {figure(vouched.committed_tokens)} of these nonces as committed to before"
+        )
+        line(
+            f"  shuffles: {figure(vouched.shuffled_tokens)} of {counted(vouched.mixed_tokens, 'token')} with messages"
+            " of several sources stand where these keys put them"
+        )
+    sources = vouched.sources
+    for source, count in sorted(sources.signed.items()):
+        line(f"  {describe(source)} signed for {counted(count, 'message')} in its name")
+    if sources.waiting:
+        line(f"  waiting at the end: {counted(sources.waiting, 'message')} that their sources have yet to sign for")
+    if sources.before:
+        line(f"  at the beginning: {counted(sources.before, 'message')} whose sources signed before the journal begins")
+    if vouched.unopened_messages:
+        line(f"  without content: {counted(vouched.unopened_messages, 'message')} that no site could open")
+    for source, count in sorted(sources.unsigned.items()):
+        line(f"NOT SIGNED: {counted(count, 'message')} in the name of {describe(source)}")
+    for run in sources.listed[:_FAULTS_SHOWN]:
+        name = describe(run.source)
+        line(f"  messages {run.first} to {run.last} of {name}, from sequence {run.sequence} on: {run.reason}")
+    for reason, count in vouched.reasons.most_common():
+        line(f"NOT PROVEN: {counted(count, 'token')}: {reason}")
+    for one in vouched.unproven[:_FAULTS_SHOWN]:
+        line(f"  token {one.token_number} of epoch {one.epoch}, sequences {one.sequence} to {one.last_sequence}")
+
+
+def _vouched_as_json(vouched: Vouched) -> dict[str, object]:
+    return {
+        "whole": vouched.is_whole,
+        "universe": list(vouched.universe),
+        "tokens": vouched.tokens,
+        "proven_tokens": vouched.proven_tokens,
+        "proven_messages": vouched.proven_messages,
+        "proven_until": vouched.proven_until,
+        "waiting_tokens": vouched.waiting_tokens,
+        "unopened_messages": vouched.unopened_messages,
+        "signed": {str(site): count for site, count in sorted(vouched.signed.items())},
+        "unproven": dict(vouched.reasons),
+        "first_unproven": [{**one._asdict(), "epoch": str(one.epoch)} for one in vouched.unproven],
+        "shuffles": {
+            "mixed_tokens": vouched.mixed_tokens,
+            "shuffled_tokens": vouched.shuffled_tokens,
+            "keyed_tokens": vouched.keyed_tokens,
+            "committed_tokens": vouched.committed_tokens,
+        },
+        "sources": {
+            "signed": {str(source): count for source, count in sorted(vouched.sources.signed.items())},
+            "unsigned": {str(source): count for source, count in sorted(vouched.sources.unsigned.items())},
+            "first_unsigned": [run._asdict() for run in vouched.sources.listed],
+            "waiting_messages": vouched.sources.waiting,
+            "messages_before": vouched.sources.before,
+        },
+    }
 
 
 @contextmanager
@@ -196,9 +304,22 @@ def _report_as_json(report: VerifyReport) -> dict[str, object]:
         "not_judged": {"release_delay_blocks": report.unjudged_delays},
         "labels_digest": report.labels_digest,
         "events_digest": report.events_digest,
+        "shuffles": {**asdict(report.shuffles), "is_shuffled": report.shuffles.is_shuffled},
+        "proof": None if report.vouched is None else _vouched_as_json(report.vouched),
         "faults": {kind.value: report.counts[kind] for kind in FaultKind},
         "first_faults": [fault._asdict() for fault in report.faults],
     }
+
+
+def _shuffle_rows(shuffles: Shuffles) -> list[tuple[str, str]]:
+    """Tokens of several sources, and whether their messages stand where the token's key puts them."""
+    mixed = shuffles.verified + shuffles.other
+    if not mixed:
+        return [("shuffles verified", "none: no token has messages of several sources")]
+    told = f"{figure(shuffles.verified)} of {figure(mixed)} tokens with messages of several sources"
+    if shuffles.first_other is not None:
+        told += f"; from token {shuffles.first_other} on not in the order of the key: by arrival, or changed"
+    return [("shuffles verified", told)]
 
 
 def _show_report(directory: Path, report: VerifyReport) -> None:
@@ -217,6 +338,7 @@ def _show_report(directory: Path, report: VerifyReport) -> None:
         ("digest of all labels", report.labels_digest),
         ("digest of all events", report.events_digest),
     ]
+    rows += _shuffle_rows(report.shuffles)
     rows += [(f"faults: {kind}", figure(count)) for kind, count in sorted(report.counts.items())]
     show_table(f"Journal {directory}", ("", "value"), rows)
     if report.unfinished_bytes:
@@ -224,8 +346,8 @@ def _show_report(directory: Path, report: VerifyReport) -> None:
     if report.record is not None and (report.first_sequence or 0) > 1:
         line(_begins(report.record, report.first_sequence or 0))
     if report.unjudged_delays:
-        count = figure(report.unjudged_delays)
-        line(f"Not checked: whether {count} blocks were due at T_t + Δ_A; the journal does not record Δ_A for them.")
+        count = counted(report.unjudged_delays, "block")
+        line(f"Not checked against T_t + Δ_A: {count}; the journal does not record Δ_A for them.")
     if report.is_sound:
         line("Sound: nothing is wrong. Whether it ends too soon, other sites tell: isocast lake audit.")
         return

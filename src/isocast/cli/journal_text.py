@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 
-from isocast.cli.render import figure, line
+from isocast.cli.render import EVENT_COLUMNS, figure, in_columns, line
+from isocast.runtime.client.message_rows import OPAQUE_KIND, message_fields
 from isocast.runtime.disk.journal_reader import SegmentSummary
 from isocast.terms.ids import Epoch, describe
 from isocast.terms.instants import SECOND
-from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side, from_ticks
+from isocast.terms.instruments import scale_of
+from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.journal_blocks import IS_EVENTS, BlockView
+from isocast.wire.opaque import read_opaque_or_none
 
 __all__ = ["instant_text", "rows_of", "segment_as_json", "segment_row", "show_json_rows", "show_rows"]
 
@@ -24,18 +27,8 @@ _COLUMNS = {
     "late_us": 9,
     "source": 18,
     "number": 9,
-    "kind": 12,
-    "side": 4,
-    "floor": 5,
-    "symbol": 8,
-    "price": 14,
-    "quantity": 10,
-    "id": 12,
-    "reference": 10,
-    "flags": 0,
+    **EVENT_COLUMNS,
 }
-"""The width of each; the last is as long as it likes."""
-_NUMBERS = frozenset({"sequence", "token", "late_us", "number", "price", "quantity", "id"})
 
 
 def instant_text(instant: int) -> str:
@@ -128,20 +121,32 @@ def rows_of(block: BlockView, first: int | None = None, last: int | None = None)
         if message["flags"] & IS_EVENTS:
             yield from _event_rows(block, common, message["first_event"], message["events"])
         else:
-            yield {**common, "kind": "opaque", "bytes": message["length"], "payload": block.payload(place).hex()}
+            yield from _opaque_rows(block.payload(place), common)
+
+
+def _opaque_rows(payload: bytes, common: Mapping[str, object]) -> Iterator[dict[str, object]]:
+    """One for each opaque message; of bytes that are none, one with all of them in hexadecimal digits."""
+    messages = read_opaque_or_none(payload)
+    if messages is None:
+        yield {**common, "kind": OPAQUE_KIND, "bytes": len(payload), "payload": payload.hex()}
+    for index, one in enumerate(messages or ()):
+        yield {**common, "index": index, "bytes": len(one.payload), **message_fields(one)}
 
 
 def _event_rows(block: BlockView, common: Mapping[str, object], begin: int, count: int) -> Iterator[dict[str, object]]:
     for event in block.events[begin : begin + count].tolist():
         kind, side, flags, floor, symbol, price, quantity, reference, time, number = event
+        code = symbol.decode("ascii", "replace")
+        scale = scale_of(code)
+        units = scale.to_quantity(quantity)
         yield {
             **common,
             "kind": _name(EventKind, kind),
             "side": _name(Side, side),
             "floor": floor.decode("ascii", "replace"),
-            "symbol": symbol.decode("ascii", "replace"),
-            "price": str(from_ticks(price)),
-            "quantity": quantity,
+            "symbol": code,
+            "price": f"{scale.to_price(price):f}",
+            "quantity": units if isinstance(units, int) else f"{units:f}",
             "reference": _name(MarketStatus, reference) if kind == EventKind.STATUS else reference,
             "flags": [flag.name.lower() for flag in EventFlag if flags & flag and flag.name],
             "time_ns": time,
@@ -160,8 +165,8 @@ def show_rows(rows: Iterable[Mapping[str, object]]) -> None:
     """Columns of fixed width, written as they come."""
     for count, row in enumerate(rows):
         if count == 0:
-            line(_in_columns({name: name for name in _COLUMNS}))
-        line(_in_columns(_cells(row)))
+            line(in_columns({name: name for name in _COLUMNS}, _COLUMNS))
+        line(in_columns(_cells(row), _COLUMNS))
 
 
 def _cells(row: Mapping[str, object]) -> dict[str, object]:
@@ -173,17 +178,11 @@ def _cells(row: Mapping[str, object]) -> dict[str, object]:
         cells["released"] = instant_text(released)
     if row.get("side") == "none":
         cells["side"] = ""
-    if "payload" in row:
-        cells["flags"] = f"{row['bytes']} bytes: {row['payload']}"
+    if "bytes" in row:
+        named = f"{row['topic']} {row.get('key', row.get('key_base64'))!r} " if "topic" in row else ""
+        content = str(row.get("payload", row.get("payload_base64")))
+        cells["flags"] = f"{named}{row['bytes']} bytes: {content if content.isprintable() else repr(content)}"
     return cells
-
-
-def _in_columns(cells: Mapping[str, object]) -> str:
-    parts = []
-    for name, width in _COLUMNS.items():
-        text = str(cells.get(name, ""))
-        parts.append(text.rjust(width) if name in _NUMBERS else text.ljust(width))
-    return "  ".join(parts).rstrip()
 
 
 def show_json_rows(rows: Iterable[Mapping[str, object]]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Flag, Seconds, Seed
+from isocast.cli.options import Config, Flag, Seconds, Seed
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.cli.skew_text import left_out_words
 from isocast.terms.errors import ConfigurationError, JournalError
@@ -83,7 +83,7 @@ def show_lab(parts: Mapping[str, Any]) -> None:
     for episode in report.episodes[-_EPISODES_SHOWN:]:
         began = datetime.fromtimestamp(episode.from_ns / 1e9, UTC).isoformat(timespec="milliseconds")
         lasted = short_time(episode.to_ns - episode.from_ns)
-        line(f"  {began} for {lasted}: {figure(episode.count)} times, by up to {short_time(episode.worst_ns)}")
+        line(f"  {began} for {lasted}: {counted(episode.count, 'time')}, by up to {short_time(episode.worst_ns)}")
     if len(report.episodes) > _EPISODES_SHOWN:
         line(f"  … and {len(report.episodes) - _EPISODES_SHOWN} before (--json lists all)")
 
@@ -376,8 +376,8 @@ def show_verdict(verdict: LabVerdict) -> None:
     _show_late(verdict)
     _show_followers(verdict)
     for difference in verdict.evidence.differences:
-        first, count = difference.sequences[0], figure(len(difference.sequences))
-        line(f"{difference.name} and {difference.other} differ (S1) from sequence {first} on, {count} times.")
+        first, often = difference.sequences[0], counted(len(difference.sequences), "time")
+        line(f"{difference.name} and {difference.other} differ (S1) from sequence {first} on, {often}.")
     line(_sentence(verdict))
 
 
@@ -394,8 +394,9 @@ def _rows(verdict: LabVerdict) -> list[tuple[str, str, str]]:
 
     found = verdict.evidence
     lost = figure(verdict.lost) if verdict.promised else "–"
+    where = f"{counted(found.tokens, 'token')}, at {counted(found.sites, 'site')}"
     return [
-        ("messages released", f"{figure(found.messages)} in {figure(found.tokens)} tokens, at {found.sites} sites", ""),
+        ("messages released", f"{figure(found.messages)} in {where}", ""),
         ("early releases (S12)", figure(found.early), "0"),
         (
             "skew between sites (F1): p50 / p99 / max",
@@ -450,7 +451,7 @@ def _episodes(episodes: Sequence[Episode]) -> str:
     if not episodes:
         return "punctual"
     worst = max(episode.worst_ns for episode in episodes)
-    return f"{len(episodes)} times late, by up to {short_time(worst)}"
+    return f"{counted(len(episodes), 'time')} late, by up to {short_time(worst)}"
 
 
 def _show_followers(verdict: LabVerdict) -> None:
@@ -529,7 +530,7 @@ Exit code: 0 fine, 1 a node ended badly or the journals show something early, lo
 )
 def up(  # noqa: PLR0913  # a market, and what its world is like
     *,
-    config: Path,
+    config: Config = None,
     loss: _Share | None = None,
     jitter: str | None = None,
     scale: _Scale = 1.0,
@@ -549,7 +550,8 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     Parameters
     ----------
     config
-        The market's file. Addresses on loopback are fine: each is as far away in the lab as its city.
+        The market's file; if left out, that of ISOCAST_MARKET or ./market.toml. Addresses on loopback are fine: each is
+        as far away in the lab as its city.
     loss
         Share of the frames that are lost, for each receiver by itself; what [impairment] of the file says if left out.
     jitter
@@ -570,12 +572,14 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
         Print one JSON object at the end instead of tables.
     """
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.market.founding import found_market
     from isocast.runtime.operate.supervisor import node_command
     from isocast.trials.lab.lab import default_run_directory
     from isocast.trials.lab.market_session import MarketSession
     from isocast.trials.lab.world_file import market_settings, market_world
 
+    config = find_market(config, running=False)
     market = load_market(config)
     jitter_ns = parse_option(jitter, "--jitter")
     settings = market_settings(market, loss=loss, jitter_ns=jitter_ns, seed=seed, scale=scale)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import Config, Flag, Rosters
 from isocast.cli.render import line, note, show_json, show_table, working
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ _EXAMPLES = """Examples:
 
     isocast lake audit --journals data --live --plain --json
 
+    isocast lake audit --journals data --roster keys/roster.bin
+
 Exit code: 0 clean, 1 something is wrong, could not be read or could not be judged, 2 bad input.
 """
 
@@ -35,12 +37,13 @@ audit = App(name="audit", help_epilogue=_EXAMPLES)
 
 
 @audit.default
-def _audit(
+def _audit(  # noqa: PLR0913  one argument for each option
     *,
     journals: Path | None = None,
     config: Config | None = None,
     live: Flag = False,
     block: int = 4_096,
+    roster: Rosters = (),
     report: Path | None = None,
     json: Flag = False,
     plain: Flag = False,
@@ -61,6 +64,9 @@ def _audit(
         The market runs: journals that end at different messages, or within a block, are no findings.
     block
         Messages that share a digest.
+    roster
+        Prove by this roster that a majority of the sites signed what their journals hold (S17), and each source what is
+        in its name (S21). Repeat it where they were signed under several.
     report
         Write the report to this file, .html or .md.
     json
@@ -71,14 +77,23 @@ def _audit(
         Spark's master: local[2], spark://HOST:7077; every core of this machine if it is left out.
     """
     from isocast.lake import audit as audits
+    from isocast.lake.audit_proof import plan_proofs
     from isocast.lake.audit_terms import Verdict
     from isocast.lake.audit_walk import find_journals
     from isocast.lake.report import audit_page, write_page
 
     where, delay_ns, expected = _place(journals, config)
-    find_journals(where)  # Before Spark takes its seconds to start.
+    plan_proofs(find_journals(where), roster)  # Before Spark takes its seconds to start.
     with _runner(master, plain=plain) as run, working("Reading journals", quiet=json):
-        found = audits.audit(where, run, block_messages=block, release_delay_ns=delay_ns, live=live, expected=expected)
+        found = audits.audit(
+            where,
+            run,
+            block_messages=block,
+            release_delay_ns=delay_ns,
+            live=live,
+            expected=expected,
+            rosters=roster,
+        )
     if report is not None:
         write_page(audit_page(found), report)
         note(f"Written: {report}")
@@ -91,8 +106,10 @@ def _audit(
 
 def _place(journals: Path | None, config: Path | None) -> tuple[Path, int | None, tuple[tuple[int, int, str], ...]]:
     """What to audit, Δ_A where it is known, and the receivers that keep a journal."""
+    from isocast.runtime.market.finding import known_market
     from isocast.terms.errors import ConfigurationError
 
+    config = known_market(config) if journals is None else config
     if config is not None:
         from isocast.runtime.market.file import load_market
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from isocast.cli.lake_tables import lake_session
+from isocast.cli.lake_tables import chosen_calendar, lake_session
 from isocast.cli.options import Flag
 from isocast.cli.render import line, note, show_json, show_table, working
 from isocast.terms.errors import ConfigurationError
-from isocast.terms.market import from_ticks
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,9 +42,10 @@ def _bars(  # noqa: PLR0913 - options of a command
     lake: Path,
     interval: str = "1m",
     symbols: str | None = None,
-    zone: str = "UTC",
-    session: str | None = None,
+    zone: str = "",
+    session: str = "",
     days: str = "",
+    calendar: str = "",
     by_floor: Flag = False,
     out: Path | None = None,
     rows: int = 40,
@@ -62,11 +63,13 @@ def _bars(  # noqa: PLR0913 - options of a command
     symbols
         Only these, with commas between them.
     zone
-        By whose clock bars begin.
+        By whose clock bars begin; UTC if left out.
     session
         Hours of trading there, such as 09:30-16:00; the last moment belongs to them.
     days
         Days of trading there, such as mon-fri or sun-thu; all of them if left out.
+    calendar
+        An exchange instead of all three, with its holidays and half days: XNYS, XLON, XTKS.
     by_floor
         Of each floor for itself.
     out
@@ -87,10 +90,10 @@ def _bars(  # noqa: PLR0913 - options of a command
 
         from isocast.lake.tables import Lake
         from isocast.lake.transforms import bars as making
-        from isocast.lake.transforms.bars import read_calendar, read_interval
+        from isocast.lake.transforms.bars import read_interval
 
         opened = Lake.open(lake)
-        length, calendar = read_interval(interval), read_calendar(zone, session, days=days)
+        length, hours = read_interval(interval), chosen_calendar(calendar, zone, session, days)
         tape = opened.tape.read(spark)
         if tape is None:
             raise ConfigurationError(
@@ -98,7 +101,7 @@ def _bars(  # noqa: PLR0913 - options of a command
             )
         if symbols is not None:
             tape = tape.where(col("symbol").isin([name.strip() for name in symbols.split(",")]))
-        made = making.bars(tape, length, calendar, by_floor=by_floor)
+        made = making.bars(tape, length, hours, by_floor=by_floor)
         with working(f"bars of {interval}", quiet=json):
             if out is not None:
                 _write(made, out, quiet=json)
@@ -128,7 +131,7 @@ def _write(made: DataFrame, out: Path, *, quiet: bool) -> None:
     except OSError as error:
         raise ConfigurationError("command line", "--out", f"cannot write {out}: {error.strerror or error}") from None
     if not quiet:
-        note(f"{len(table):,} bars in {out}")
+        note(f"{counted(len(table), 'bar')} in {out}")
 
 
 def _show(made: DataFrame, count: int, *, by_floor: bool, json: bool) -> None:
@@ -152,13 +155,17 @@ def _as_json(value: Any) -> Any:  # noqa: ANN401 - what JSON takes
 
 def _cell(name: str, row: dict[str, Any]) -> str:
     from datetime import UTC, datetime, timedelta
+    from decimal import Decimal
+
+    from isocast.terms.instruments import scale_of
 
     if name == "start":
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row["start_ns"] // 1_000)
         return moment.isoformat().replace("+00:00", "Z")
     value = row[name]
     if name in _PRICES and value is not None:
-        return f"{from_ticks(1) * value:.4f}"
+        decimals = scale_of(row["symbol"]).price
+        return f"{Decimal(value).scaleb(-decimals):.{decimals}f}"
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -77,8 +77,10 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
         Spark's master: local[2], spark://HOST:7077; every core of this machine if it is left out.
     """
     from isocast.cli.lake_tables import insist_on_spark
+    from isocast.runtime.market.finding import known_market
 
     market = None
+    config = known_market(config) if journals is None and lake is None else config
     if config is not None:
         from isocast.runtime.market.file import load_market
 
@@ -159,7 +161,7 @@ def _found(where: _Where, settings: FairnessSettings, master: str | None, *, qui
 
     with lake_session("isocast fairness", master) as spark, working("Reading releases", quiet=quiet):
         from isocast.lake.fairness import fairness as fairness_of
-        from isocast.lake.measurement_lines import measurement_files, read_measurements
+        from isocast.lake.fairness import measurement_files, read_measurements
 
         released = _released(spark, where)
         if where.measured is None or not measurement_files(where.measured):

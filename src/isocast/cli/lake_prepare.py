@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from isocast.cli.lake_tables import insist_on_spark
 from isocast.cli.render import line
+from isocast.runtime.disk.scratch import scratch_directory
 
 __all__ = ["prepare"]
 
@@ -39,11 +39,11 @@ def prepare() -> int:
         line(f"Spark is prepared already: {file}")
         return 0
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=file.parent) as place:
-        made = Path(place) / "archive"
+    with scratch_directory("making", file.parent) as place:
+        made = place / "archive"
         java = f"{QUICK_START} {made_options(home, made)}"
         settings = {"spark.driver.extraJavaOptions": java, "spark.driver.memory": "1g"}
-        with _elsewhere(Path(place) / "said"):
+        with _elsewhere(place / "said"):
             learn(spark_session("isocast prepare", master="local[2]", settings=settings))
         size = store(made, file)
     line(f"Spark starts faster from now on: {file}, {size / 1e6:.0f} MB")

@@ -110,7 +110,8 @@ def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
             if history is None and _planned(wanted):
                 history = stack.enter_context(scratch_directory("stripes")) / "history.parquet"
             if history is not None:
-                write_history(slices, history)
+                aside = stack.enter_context(scratch_directory("history", history.parent))
+                write_history(slices, history, aside)
             if out is not None:
                 note(f"Written: {out}")
         run = _plan(history, wanted) if history is not None and _planned(wanted) else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
     from isocast.lake.pipeline import Origin, PipelineReport
     from isocast.lake.tables import LakeSettings
+    from isocast.lake.transforms.bars import Calendar
 
-__all__ = ["LakeOptions", "OriginOptions", "insist_on_spark", "lake_session", "run", "stream"]
+__all__ = ["LakeOptions", "OriginOptions", "chosen_calendar", "insist_on_spark", "lake_session", "run", "stream"]
 
+
+_MOST_DEPTH = 1_000
 
 # ---- What the commands of `isocast lake` have in common: where events come from, and what tables are made with.
 
@@ -41,19 +44,26 @@ class OriginOptions:
     journals: Path | None = None
     """A directory with journals of one market, of one receiver or of many."""
     market: Path | None = None
-    """A market's configuration: its retransmit servers are asked instead."""
+    """A market's configuration: its retransmit servers are asked instead. Without journals either, that of
+    ISOCAST_MARKET, ./market.toml, or the only market that runs here."""
     server: str | None = None
     """Which retransmit server, by its name in the configuration."""
     as_: Annotated[str | None, Parameter(name="--as")] = None
-    """As which node of the configuration."""
+    """As which customer of the configuration; if left out, one with start = false, or else a guest."""
     receiver: str | None = None
     """Whose journals, by name or number; one for each stripe if left out, its gaps filled from another."""
     max_rows: int = 4_000_000
     """Events of one commit at most: more need more memory."""
 
+    @property
+    def _market(self) -> Path | None:
+        from isocast.runtime.market.finding import known_market
+
+        return self.market if self.market or self.journals else known_market()
+
     def check(self) -> None:
         """Name what is wrong, before Spark takes its seconds to start."""
-        if (self.journals is None) == (self.market is None):
+        if (self.journals is None) == (self._market is None):
             raise ConfigurationError("command line", "--journals", "give either --journals or --market")
         for key, path in (("--journals", self.journals), ("--market", self.market)):
             if path is not None and not path.exists():
@@ -69,7 +79,7 @@ class OriginOptions:
         from isocast.lake.pipeline import Origin
 
         named = {"server": self.server, "as": self.as_, "receiver": self.receiver}
-        return Origin(self.journals, self.market, {key: value for key, value in named.items() if value is not None})
+        return Origin(self.journals, self._market, {key: value for key, value in named.items() if value is not None})
 
 
 @Parameter(name="*")
@@ -86,29 +96,49 @@ class LakeOptions:
     session: str | None = None
     """Hours of trading there, such as 09:30-16:00: bars count from the opening, and nothing else is in them.
 
-    The last moment belongs to them."""
+    The last moment belongs to them. Hours such as 18:00-17:00 begin on the evening before their trading day."""
     days: str | None = None
     """Days of trading there, such as mon-fri or sun-thu; all of them if left out."""
+    calendar: str | None = None
+    """An exchange whose days and hours count, with its holidays and half days: XNYS, XLON, XTKS."""
+    depth: int | None = None
+    """Levels of each side of books in silver/books; 5 if left out."""
 
     def settings(self, existing: Path) -> LakeSettings | None:
         """Settings for a new lake; None if nothing was said of one that exists."""
         from isocast.lake.tables import Lake, LakeSettings
-        from isocast.lake.transforms.bars import read_calendar, read_interval
+        from isocast.lake.transforms.bars import read_interval
 
         base = Lake.open(existing).settings if (existing / "lake.json").is_file() else LakeSettings()
         for text in self.interval:
             read_interval(text)
-        days = self.days or base.days
-        read_calendar(self.zone or base.zone, self.session or base.session or None, days=days)
+        if self.depth is not None and not 1 <= self.depth <= _MOST_DEPTH:
+            raise ConfigurationError("command line", "--depth", f"must be from 1 to {_MOST_DEPTH}")
+        hours = self.zone or base.zone, self.session or base.session, self.days or base.days
+        code = self.calendar or base.calendar
+        chosen_calendar(code, *(hours if hours != ("UTC", "", "") else ("", "", "")))
         return LakeSettings(
             self.format or base.format,
             self.interval or base.intervals,
-            self.zone or base.zone,
-            self.session or base.session,
-            days,
+            *hours,
             base.window,
             base.horizon,
+            self.depth or base.depth,
+            code,
         )
+
+
+def chosen_calendar(code: str, zone: str, session: str, days: str) -> Calendar:
+    """An exchange's calendar, or one of a zone, hours and days; ConfigurationError for both."""
+    from isocast.lake.transforms.bars import read_calendar
+    from isocast.lake.transforms.exchanges import exchange_calendar
+
+    if not code:
+        return read_calendar(zone or "UTC", session or None, days=days)
+    if zone or session or days:
+        rule = f"{code} has a zone, hours and days of its own: leave --zone, --session and --days out"
+        raise ConfigurationError("command line", "--calendar", rule)
+    return exchange_calendar(code)
 
 
 # ---- What several commands of `isocast lake` share: a session that ends, and errors of Spark in one line.
@@ -134,12 +164,17 @@ def lake_session(app: str, master: str | None) -> Iterator[SparkSession]:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    from isocast.lake.session import spark_session
+    from isocast.lake.session import kill_java, spark_session
+
+    def interrupt() -> NoReturn:
+        kill_java()  # Else it tells in pages what it was interrupted in.
+        raise KeyboardInterrupt
 
     running = SparkSession.getActiveSession()
     spark = running or spark_session(app, master=master)
     try:
-        yield spark
+        with nullcontext() if running else shutdown.stopping(interrupt):
+            yield spark
     except PySparkException as error:
         found = _OURS.search(str(error))
         said = found[1] if found else str(error).partition("\n")[0]
@@ -169,6 +204,10 @@ Bars by New York's clock, within its hours, in a new lake; on a cluster:
     isocast lake run --journals data --lake ny --interval 5m --interval 1d --zone America/New_York --session 09:30-16:00
 
     isocast lake run --journals /shared/data --lake /shared/lake --master spark://10.0.0.1:7077
+
+Days and hours of the New York Stock Exchange, without its holidays and with its half days:
+
+    isocast lake run --journals data --lake ny --interval 1d --calendar XNYS
 
 Exit code: 0 fine, 2 bad input, such as a torn segment, two markets in one directory, or a lake of a newer version.
 """
@@ -205,7 +244,7 @@ def _run(
     master: str | None = None,
     json: Flag = False,
 ) -> int:
-    """Bring all tables up to date: released events, tape, quotes, bars, VWAP, spreads.
+    """Bring all tables up to date: released events and messages, tape, quotes, bars, VWAP, spreads.
 
     Parameters
     ----------
@@ -314,6 +353,8 @@ def _show(report: PipelineReport, *, json: bool) -> None:
     if report.spreads:
         line(_spread_text(report.spreads))
     came = f"{counted(report.events, 'event')} came in {counted(report.batches, 'batch', 'batches')}"
+    if report.messages:
+        came = f"{counted(report.messages, 'opaque message')} and {came}"
     line(f"{came}, {report.seconds:.1f} s.")
 
 

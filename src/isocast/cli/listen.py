@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import App, Parameter
 
 from isocast.cli.options import Config, Count, Flag, Seconds
-from isocast.cli.render import line, note
+from isocast.cli.render import EVENT_COLUMNS, in_columns, line, note
 from isocast.runtime.operate import shutdown
 from isocast.terms.quantities import counted
 
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from isocast.runtime.client.listener import Conflict, Listener
     from isocast.runtime.client.received import ReceivedBatch
 
-__all__ = ["listen", "tell_silence"]
+__all__ = ["listen", "tell_silence", "until_first"]
 
 _EXAMPLES = """Examples:
 
@@ -33,35 +37,24 @@ _EXAMPLES = """Examples:
 
     isocast listen --config market.toml --symbols ISO,CAST
 
+    isocast listen --config market.toml --topics quiz.buzzer --from beginning
+
+    isocast listen --config market.toml --package desk.package
+
     isocast listen --config market.toml --stripes 0,1 --from 0:1200,1:980 --unmerged
 
 Exit code 1 means that two lines carried different contents of one message: the first copy was shown, and each conflict
 was told on standard error and, with --json, as an object {"conflict": …}.
 """
 
-_Rows: TypeAlias = "Iterator[Mapping[str, object]]"
+_Rows: TypeAlias = "Iterable[Mapping[str, object]]"
 _Columns: TypeAlias = "Mapping[str, int]"
 
 _CONFLICTS = 1
 """The exit code when lines contradicted each other."""
 _PATIENCE_S = 2.0
 """Without a line for so long, something is wrong."""
-_COLUMNS = {
-    "stripe": 6,
-    "sequence": 10,
-    "released": 15,
-    "kind": 12,
-    "side": 4,
-    "floor": 5,
-    "symbol": 8,
-    "price": 14,
-    "quantity": 10,
-    "id": 12,
-    "reference": 10,
-    "flags": 0,
-}
-"""The width of each; the last is as long as it likes."""
-_NUMBERS = frozenset({"stripe", "sequence", "price", "quantity", "id"})
+_COLUMNS = {"stripe": 6, "sequence": 10, "released": 15, **EVENT_COLUMNS}
 _UNKNOWN = "–"
 """When something was released that only a snapshot told of."""
 _STYLES = {"buy": "green", "sell": "red"}
@@ -79,12 +72,15 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     stripes: str | None = None,
     symbols: str | None = None,
+    topics: str | None = None,
     unmerged: Flag = False,
     count: Count | None = None,
     seconds: Seconds | None = None,
+    package: Path | None = None,
+    secret_file: Path | None = None,
     json: Flag = False,
 ) -> int:
-    """Listen to a running market as one of its customers, and print its events as they are released.
+    """Listen to a running market, as a guest or as one of its customers, and print its events as they are released.
 
     Every message comes once and in sequence: what a line loses is repaired by the market's retransmit servers. With
     --latest only the newest event of each key is shown, without waiting. Ctrl-C ends it with a summary. Several stripes
@@ -96,7 +92,8 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
     config
         The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
-        Which customer of the file to be; if left out, the first that nobody is yet.
+        Which customer of the file to be, with a share of its own at the doors; if left out, a guest, which needs the
+        edge key and no seat.
     latest
         Only what is newest of each floor, symbol, kind and side, whatever grade the file gives the customer.
     from_
@@ -106,21 +103,32 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
         Which stripes of the core to hear, such as 0,1; all if left out.
     symbols
         Show these symbols, such as ISO,CAST, and hear their stripes alone; a floor's own announcements are shown too.
+    topics
+        Show the opaque messages of these topics, such as quiz.buzzer,auction, and no events but those of --symbols. If
+        neither is given, everything is shown.
     unmerged
         Show each stripe as it comes: a stripe that is late holds up no other.
     count
-        End after so many events.
+        End after so many events and opaque messages.
     seconds
         End after so long.
+    package
+        What the box office gave, of a market that sells its lines. Its secret is asked for.
+    secret_file
+        Read the package's secret from this file, of mode 0600, instead of asking.
     json
         Print one JSON object on each line instead of rows.
     """
+    from isocast.runtime.watch.plain_structlog import import_structlog
+
+    import_structlog()
+    from isocast.cli.package_choice import package_given
     from isocast.cli.stripe_choice import read_choice, read_start
     from isocast.runtime.client.listener import Listener
     from isocast.runtime.market.file import load_market
     from isocast.runtime.market.finding import find_market
 
-    wanted = read_choice(stripes, symbols)
+    wanted = read_choice(stripes, symbols, topics)
     market = load_market(find_market(config))
     heard, printer = _Heard(), _Printer(as_json=json, stripes=len(market.stripes))
 
@@ -140,7 +148,9 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
         conflict=conflict,
         stripes=wanted.stripes,
         symbols=wanted.symbols,
+        topics=wanted.topics,
         merged=not unmerged,
+        subscription=package_given(market, package, secret_file),
     )
     shutdown.run(_listen(listener, heard, printer, wanted, count, seconds))
     note(f"isocast: {heard}")
@@ -152,18 +162,27 @@ class _Heard:
     """What was printed."""
 
     events: int = 0
+    opaque: int = 0
     messages: int = 0
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     """First and last sequence, by stripe."""
     skipped: int = 0
     conflicts: int = 0
 
-    def take(self, batch: ReceivedBatch, events: int, *, is_whole: bool) -> None:
-        """A batch, or its first events."""
+    @property
+    def rows(self) -> int:
+        """Events and opaque messages."""
+        return self.events + self.opaque
+
+    def take(self, batch: ReceivedBatch, rows: Sequence[Mapping[str, object]], *, is_whole: bool) -> None:
+        """A batch, of which these rows were shown."""
+        from isocast.runtime.client.message_rows import OPAQUE_KIND
         from isocast.runtime.client.received import BatchKind
 
-        self.events += events
-        last = batch.last_sequence if is_whole or not events else int(batch.sequences[events - 1])
+        opaque = sum(1 for row in rows if row["kind"] == OPAQUE_KIND)
+        self.opaque += opaque
+        self.events += len(rows) - opaque
+        last = batch.last_sequence if is_whole or not rows else int(str(rows[-1]["sequence"]))
         first, _ = self.spans.get(batch.stripe, (batch.first_sequence, 0))
         self.spans[batch.stripe] = first, last
         if batch.kind is BatchKind.MESSAGES:
@@ -171,14 +190,15 @@ class _Heard:
 
     def __str__(self) -> str:
         """A summary."""
-        if not self.events and not self.messages:
+        if not self.rows and not self.messages:
             return "no messages"
         several = len(self.spans) > 1
         spans = [
             f"sequences {first:,} to {last:,}{f' of stripe {stripe}' if several else ''}"
             for stripe, (first, last) in sorted(self.spans.items())
         ]
-        text = ", ".join([counted(self.events, "event"), *spans])
+        opaque = [counted(self.opaque, "opaque message")] if self.opaque else []
+        text = ", ".join([counted(self.events, "event"), *opaque, *spans])
         if self.skipped:
             text += f"; {counted(self.skipped, 'message')} skipped"
         if self.conflicts:
@@ -203,29 +223,37 @@ async def _listen(
                 lines += f" in stripes {', '.join(map(str, listener.stripes))}, {how}"
             note(f"isocast: listening as {listener.plan.origin} ({listener.grade}) to {lines}; Ctrl-C ends it")
             printer.begin()
-            work = [
-                asyncio.create_task(_print(listener, heard, printer, wanted, count)),
-                asyncio.create_task(stop.wait()),
-            ]
-            warning = asyncio.create_task(tell_silence(listener))
-            done, _ = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            heard.skipped = listener.counters.messages_skipped
-            for task in (*work, warning):
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    if task not in done:
-                        await task
-            for task in done:
+            try:
+                printing = _print(listener, heard, printer, wanted, count)
+                await until_first([printing, stop.wait()], [tell_silence(listener)], seconds)
+            finally:
+                heard.skipped = listener.counters.messages_skipped
+
+
+async def until_first(
+    work: Sequence[Coroutine[Any, Any, object]], beside: Sequence[Coroutine[Any, Any, object]], seconds: float | None
+) -> None:
+    """Let all run until one of `work` is done or the time is over, then end the others; raise what that one raised."""
+    working = [asyncio.create_task(one) for one in work]
+    others = [asyncio.create_task(one) for one in beside]
+    done, _ = await asyncio.wait(working, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for task in (*working, *others):
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            if task not in done:
                 await task
+    for task in done:
+        await task
 
 
 async def _print(listener: Listener, heard: _Heard, printer: _Printer, wanted: StripeChoice, count: int | None) -> None:
     async for whole in listener:
         batch = wanted.part(whole)
-        number = len(batch) if count is None else min(len(batch), count - heard.events)
-        printer.show(_rows(batch, number))
-        heard.take(batch, number, is_whole=number == len(batch))
-        if heard.events == count:
+        total = len(batch) + len(batch.opaque)
+        rows = list(islice(_rows(batch), None if count is None else count - heard.rows))
+        printer.show(rows)
+        heard.take(batch, rows, is_whole=len(rows) == total)
+        if heard.rows == count:
             return
 
 
@@ -240,15 +268,19 @@ async def tell_silence(listener: Listener) -> None:
 # ---- rows
 
 
-def _rows(batch: ReceivedBatch, number: int) -> _Rows:
+def _rows(batch: ReceivedBatch) -> _Rows:
+    """Events and opaque messages, in sequence."""
+    if not batch.opaque:
+        return _event_rows(batch)
+    opaque = [{**one.fields(), "batch": batch.kind.value, "received_ns": batch.received_at} for one in batch.opaque]
+    return merge(_event_rows(batch), opaque, key=itemgetter("sequence"))
+
+
+def _event_rows(batch: ReceivedBatch) -> _Rows:
     from isocast.runtime.client.rows import fields_of
 
-    sequences, instants, releases = (
-        column[:number].tolist() for column in (batch.sequences, batch.instants, batch.releases)
-    )
-    for sequence, instant, release, event in zip(
-        sequences, instants, releases, batch.events[:number].tolist(), strict=True
-    ):
+    columns = (batch.sequences, batch.instants, batch.releases, batch.events)
+    for sequence, instant, release, event in zip(*[column.tolist() for column in columns], strict=True):
         yield {
             "stripe": batch.stripe,
             "sequence": sequence,
@@ -256,7 +288,7 @@ def _rows(batch: ReceivedBatch, number: int) -> _Rows:
             "instant_ns": instant or None,
             "release_ns": release or None,
             "received_ns": batch.received_at,
-            **fields_of(event),
+            **fields_of(event, batch.names),
         }
 
 
@@ -271,7 +303,7 @@ class _Printer:
     def begin(self) -> None:
         """The names of the columns, where there are columns."""
         if self._header:
-            line(_in_columns({name: name for name in self._columns}, self._columns))
+            line(in_columns({name: name for name in self._columns}, self._columns))
             sys.stdout.flush()
 
     def warn(self, conflict: Conflict) -> None:
@@ -280,7 +312,7 @@ class _Printer:
         if not self._header:
             from dataclasses import asdict
 
-            _write_json(iter([{"conflict": asdict(conflict)}]), self._columns)
+            _write_json([{"conflict": asdict(conflict)}], self._columns)
             sys.stdout.flush()
 
     def show(self, rows: _Rows) -> None:
@@ -298,7 +330,7 @@ def _write_json(rows: _Rows, _: _Columns) -> None:
 
 def _write_plain(rows: _Rows, columns: _Columns) -> None:
     for row in rows:
-        line(_in_columns(_cells(row), columns))
+        line(in_columns(_cells(row), columns))
 
 
 def _write_styled(rows: _Rows, columns: _Columns) -> None:
@@ -307,20 +339,31 @@ def _write_styled(rows: _Rows, columns: _Columns) -> None:
 
     text = Text()
     for row in rows:
-        text.append(f"{_in_columns(_cells(row), columns)}\n", style=_STYLES.get(str(row["side"]), ""))
+        text.append(f"{in_columns(_cells(row), columns)}\n", style=_STYLES.get(str(row.get("side")), ""))
     if text:
         Console(soft_wrap=True).print(text, end="")
 
 
 def _cells(row: Mapping[str, object]) -> dict[str, object]:
-    flags = row["flags"]
     released = row["release_ns"]
+    cells = {**row, "released": _clock(released) if isinstance(released, int) else _UNKNOWN}
+    if "topic" in row:
+        return {**cells, "flags": _opaque_text(row)}
+    flags = row["flags"]
     return {
-        **row,
-        "released": _clock(released) if isinstance(released, int) else _UNKNOWN,
+        **cells,
         "side": "" if row["side"] == "none" else row["side"],
         "flags": " ".join(flags) if isinstance(flags, list) else "",
     }
+
+
+def _opaque_text(row: Mapping[str, object]) -> str:
+    """Topic, key and payload; what is not printable is escaped, so that no payload writes on the terminal."""
+    parts = [str(row["topic"])]
+    for name in ("key", "payload"):
+        text = str(row.get(name, "")) if name in row else f"base64:{row[f'{name}_base64']}"
+        parts.append(text if text.isprintable() else repr(text))
+    return " ".join(filter(None, parts))
 
 
 def _clock(instant: int) -> str:
@@ -329,11 +372,3 @@ def _clock(instant: int) -> str:
     minutes, second = divmod(seconds % 86_400, 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour:02}:{minute:02}:{second:02}.{nanoseconds // 1_000:06}"
-
-
-def _in_columns(cells: Mapping[str, object], columns: _Columns) -> str:
-    parts = []
-    for name, width in columns.items():
-        text = str(cells.get(name, ""))
-        parts.append(text.rjust(width) if name in _NUMBERS else text.ljust(width))
-    return "  ".join(parts).rstrip()

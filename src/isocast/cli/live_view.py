@@ -157,7 +157,7 @@ def log(notes: Sequence[LogNote], most: int) -> RenderableType:
     return Text("\n", no_wrap=True, overflow="ellipsis").join(lines) if lines else Text(" ")
 
 
-# ---- A frame of a terminal as SVG that stands alone: it asks no other server for fonts.
+# A frame of a terminal as SVG that stands alone: it asks no other server for fonts.
 
 
 _BLANK = "&#160;"

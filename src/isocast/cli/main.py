@@ -14,10 +14,10 @@ from io import TextIOWrapper
 from itertools import pairwise
 from pathlib import Path
 
-from cyclopts import App, CycloptsError
-
 from isocast import __version__
-from isocast.cli.render import note
+from isocast.cli.node_run import plain_node, start_node
+from isocast.cli.overview import overview
+from isocast.cli.render import line, note
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import (
     ConfigurationError,
@@ -29,57 +29,14 @@ from isocast.terms.errors import (
 )
 from isocast.terms.places import local_path, scheme_of
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
 _BAD_INPUT = 2
 _SYSTEM_ERROR = 3
 """A full disk, a port that is taken, a file that went away: neither the input nor the protocol is to blame."""
 
-_EXAMPLES = """Start with:
-
-    isocast demo
-
-    isocast config example --out market.toml
-
-    isocast sim show
-"""
-
-app = App(
-    name="isocast",
-    version=f"isocast {__version__}",
-    help="Ordered, fair multicast for markets: one sequence, released everywhere at the same instant.",
-    help_epilogue=_EXAMPLES,
-    help_format="markdown",
-    suppress_keyboard_interrupt=False,
-)
-for _name, _place in {
-    "demo": "demo:demo",
-    "node": "node:node",
-    "up": "up:up",
-    "publish": "publish:publish",
-    "replay": "replay:replay",
-    "listen": "listen:listen",
-    "edge": "edge:app",
-    "gateway": "gateway:app",
-    "tape": "tape:tape",
-    "sim": "sim:app",
-    "plan": "plan:app",
-    "feed": "feed:app",
-    "journal": "journal:app",
-    "config": "config:app",
-    "keys": "keys:app",
-    "top": "top:top",
-    "doctor": "doctor:doctor",
-    "ring": "ring:app",
-    "lab": "lab:app",
-    "drill": "drill:drill",
-    "lake": "lake:app",
-}.items():
-    # By name: a process of a market, of which there are dozens on one machine, imports its own command alone.
-    app.command(f"isocast.cli.{_place}", name=_name)
-
-
-_NO_PLACES = frozenset({"spark", "k8s", "http", "https", "ws", "wss"})
+_HELP_FLAGS = ("--help", "-h")
+_NO_PLACES = frozenset({"spark", "k8s", "http", "https", "ws", "wss", "sqlite", "postgresql"})
 """Schemes of what options take besides files and folders."""
 
 
@@ -107,8 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except IsocastError as error:
         note(f"isocast: {error}")
         return _BAD_INPUT
-    if not words or words[0] in app.help_flags:
-        app.resolved_commands()  # The list of commands says what each is for.
     try:
         code = _called(words)
         sys.stdout.flush()
@@ -117,9 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _SYSTEM_ERROR
     except IsocastError as error:
         note(f"isocast: {error}")
-        return _BAD_INPUT
-    except CycloptsError as error:
-        note(f"isocast: {' '.join(str(error).split())} (isocast --help explains the commands)")
         return _BAD_INPUT
     except KeyboardInterrupt:
         return shutdown.interrupted(note)
@@ -136,9 +88,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _called(words: Sequence[str]) -> object:
     """What a command returns; whatever it raises once it was interrupted is the interruption."""
+    if not words or words[0] in _HELP_FLAGS:
+        line(overview())
+        return 0
+    if words[0] == "--version":
+        line(f"isocast {__version__}")
+        return 0
     try:
-        return app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        if words[0] == "node" and (asked := plain_node(words[1:])) is not None:
+            return start_node(asked)
+        return _parsed(words)
     except Exception as error:
         if shutdown.cause():
             raise KeyboardInterrupt from error
         raise
+
+
+def _parsed(words: Sequence[str]) -> object:
+    from cyclopts import CycloptsError
+
+    from isocast.cli.app import app
+
+    try:
+        return app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        if shutdown.cause():
+            raise
+        note(f"isocast: {' '.join(str(error).split())} (isocast --help explains the commands)")
+        return _BAD_INPUT

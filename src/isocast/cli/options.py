@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-__all__ = ["Config", "Count", "Flag", "Port", "Seconds", "Seed"]
+__all__ = ["AS_THE_FILES_SAY", "Config", "Count", "FeedChoice", "Flag", "Port", "Rosters", "Seconds", "Seed"]
 
 Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 """Given or not; there is no `--no-…`."""
@@ -16,5 +17,31 @@ Config: TypeAlias = Annotated[Path | None, Parameter(name=["--config", "-c"])]
 """The market's file; left out, the one that `find_market` finds."""
 Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 Port: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lt=65_536))]
+Rosters: TypeAlias = Annotated[tuple[Path, ...], Parameter(negative="")]
+"""Files of rosters, each with the option before it."""
 Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
 Seed: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class FeedChoice:
+    """What files of feeds do not say themselves."""
+
+    day: str | None = None
+    """The day of the feed, such as 2019-01-30, if its name does not say."""
+    symbol: str | None = None
+    """The symbol of a table that has no column for it."""
+    mapping: str | None = None
+    """The columns of a table: us-tape-trades, us-tape-quotes, taq-trades, taq-quotes, or a TOML file."""
+    format: str | None = None
+    """itch, itch-unframed, soupbintcp, capture, table, parquet, lobster, dbn or events, if the file does not tell."""
+    port: Port | None = None
+    """Of a capture: only datagrams to this UDP port."""
+    zone: str = "America/New_York"
+    """Where it is midnight when the clock of an ITCH feed starts."""
+    strict: Flag = False
+    """Stop at the first fault, with its place and what to do."""
+
+
+AS_THE_FILES_SAY = FeedChoice()

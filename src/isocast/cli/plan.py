@@ -185,6 +185,10 @@ class TimingOptions:
     """L: tokens that must follow under the gate next."""
     nack_sets: int = 1
     """k_p: sets of receivers that take turns in asking (§5.2)."""
+    reveal: Literal["seal", "chain"] = "seal"
+    """Who opens payloads: receivers at the release, or nobody before the source discloses the key (§6)."""
+    reveal_tokens: int = 2
+    """V: tokens within which a disclosed key must be acknowledged; counts with --reveal chain."""
     layers: str = "1"
     """1, 2, 3, or the sizes of the chained rings, such as 10,10 or 10,10,10."""
     secondary_detect: float | None = None
@@ -313,6 +317,11 @@ def make_plan(options: TimingOptions) -> TimingPlan:
         ),
         _Derived("reformation_s", "ballot to first new token at most", "§4.3", formulas.reformation(timing)),
     ]
+    if timing.reveal_tokens:
+        derived[3:3] = [
+            _Derived("reveal_s", "of it, for disclosed keys", "§6", formulas.reveal(timing)),
+            _Derived("early_reading_s", "readable before release at most", "§6", formulas.early_reading(timing)),
+        ]
     if len(rings) > 1:
         lower = formulas.secondary_retry(timing)
         label = "between two requests below the ring"
@@ -360,6 +369,8 @@ def _timing(options: TimingOptions, rings: tuple[int, ...]) -> Timing:
         "one_way_delay": options.delay,
         "loss": options.loss,
     }
+    if options.reveal == "chain":
+        mapping |= {"reveal": "chain", "reveal_tokens": options.reveal_tokens}
     for key in ("retry", "token_period", "release_delay"):
         if getattr(options, key) is not None:
             mapping[key] = getattr(options, key)
@@ -404,6 +415,8 @@ def _given(options: TimingOptions, timing: Timing, rings: tuple[int, ...]) -> tu
     ]
     rows.append(("receivers", "m", rings[0]))
     rows.append(("gate", "", options.gate))
+    if timing.reveal_tokens:
+        rows += [("reveal", "", options.reveal), ("reveal-tokens", "V", timing.reveal_tokens)]
     if len(rings) > 1:
         rows.append(("layers", ",".join("abc"[: len(rings)]), ",".join(map(str, rings))))
         rows.append(("secondary-detect", "δ_S", to_seconds(timing.secondary_detect_ns)))
@@ -464,6 +477,11 @@ def timing(*, options: TimingOptions = _DEFAULTS, json: Flag = False) -> int:
     title = "Sets that ask for what is missing of a token t that site 0 sent (§5.2)"
     show_table(title, ("set", "from", "sites"), plan.set_rows())
     line("A derived time is the shortest that the protocol allows, unless it was given.")
+    if plan.timing.reveal_tokens:
+        line(
+            "Nobody, receivers included, can open a message before a majority holds it in its order. From then on to"
+            " its release a receiver could, for the time above: reading early is bounded, not impossible."
+        )
     return 0
 
 
@@ -479,9 +497,9 @@ London fails; as little as possible changes, and no address is used again before
 
     isocast plan coverage world.toml --from plan.json --without London --out next.json
 
-10,000 receivers on the land of the earth, against the hexagonal grid:
+A large world, against the hexagonal grid:
 
-    isocast plan coverage worlds/land-10000.toml --png land.png --rows 10
+    isocast plan coverage world.toml --png land.png --rows 10
 """
 
 
@@ -558,11 +576,11 @@ A planet to start from, its figures, and their picture:
 
 10,000 receivers and ten million customers; a minute or two on two cores:
 
-    isocast plan world worlds/planet.toml --svg world.svg --figures
+    isocast plan world planet.toml --receivers 10000 --customers 10000000 --svg world.svg --figures
 
 The same bits by Spark, on this machine or on a cluster:
 
-    isocast plan world worlds/planet.toml --customers 1000000 --engine spark --master spark://HOST:7077
+    isocast plan world planet.toml --customers 1000000 --engine spark --master spark://HOST:7077
 """
 
 
@@ -575,7 +593,7 @@ def world(world: Path | None = None, /, *, options: WorldOptions = _WORLD_DEFAUL
     Parameters
     ----------
     world
-        TOML file of a planet, such as worlds/planet.toml.
+        TOML file of a planet; --example prints one.
     """
     if options.example:
         line(WORLD_EXAMPLE.rstrip())

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from isocast.cli import coverage_colours as colours
 from isocast.cli.plan import CoverageOptions
 from isocast.cli.render import figure, line, note, show_json, show_table, working
+from isocast.cli.shipped import shipped
 from isocast.reformation.scopes.adjustment import adjust, plan_scopes
 from isocast.reformation.scopes.plan import KM_PER_MILE, Plan, Scope, ScopeChange, What, changes
 from isocast.reformation.scopes.world import CoverageWorld, Floats, Surface
@@ -364,7 +365,7 @@ def run_coverage(world_file: Path | None, options: CoverageOptions) -> CoverageR
     file, quiet = options.file(world_file), options.json
     now = time.time_ns() if options.now is None else from_seconds(options.now)
     with working("Reading the world", quiet=quiet):
-        loaded = load_world(file)
+        loaded = load_world(shipped(file))
         before = None if options.from_ is None else _load_plan(options.from_)
     world = _without(loaded.world, options.without)
     count = f"{len(world.receivers):,} receivers and {len(world.customers):,} customers"

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from isocast.cli.feed_text import feed_options
+from isocast.cli.options import FeedChoice
 from isocast.cli.plan import StripeOptions
 from isocast.cli.render import Progress, figure, line, note, show_json, show_table, working
 from isocast.cli.sheet import (
@@ -30,7 +31,6 @@ from isocast.cli.sheet import (
     plot_frame,
     saved,
 )
-from isocast.feeds.days import NEW_YORK
 from isocast.runtime.client.feed_files import FeedFile
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.striping.comparing import HashComparison, Judgement, PlanWorth, StripeLoad, compare_with_hash, judge
@@ -133,7 +133,7 @@ def load_history(
     paths: Sequence[Path], token_period_ns: int, mapping: str | None, day: str | None, *, quiet: bool
 ) -> History:
     """Everything in some files and directories."""
-    options = feed_options(None, day, None, mapping, None, None, NEW_YORK, strict=False)
+    options = feed_options(None, FeedChoice(day=day, mapping=mapping))
     maker = HistoryMaker(token_period_ns)
     for path in paths:
         before = maker.events
@@ -154,7 +154,7 @@ def load_history(
                     maker.add(events)
                     progress.reach(feed.position)
             if feed.log.faults:
-                note(f"isocast: {path}: {feed.log.total_faults:,} faults; isocast feed show {path} names them")
+                note(f"isocast: {path}: {counted(feed.log.total_faults, 'fault')}; isocast feed show {path} names them")
         if maker.events == before:
             raise ConfigurationError(str(path), "events", "the file has no events")
     return maker.make()
@@ -364,7 +364,7 @@ def show_stripes(run: StripeRun, options: StripeOptions) -> None:
     count = len([stripe for stripe in plan.stripes if not stripe.spare])
     stripes = f"{figure(count)} stripe{'s' * (count != 1)} and {len(plan.cores)} spare"
     line(
-        f"Plan {plan.version}: {figure(plan.symbols)} symbols on {stripes}, "
+        f"Plan {plan.version}: {counted(plan.symbols, 'symbol')} on {stripes}, "
         f"token period {duration_text(plan.token_period_ns)}, digest {plan.digest.hex()}."
     )
     rate = plan.stripes[0].rate
@@ -413,7 +413,7 @@ def _show_moves(run: StripeRun, rows: int) -> None:
     more = f", {len(table)} of {len(moves):,}" if len(table) < len(moves) else ""
     show_table(f"Moves{more}", ("symbol", "from", "to"), table)
     strangers = sum(move.before is None for move in moves)
-    line(f"{figure(len(moves) - strangers)} symbols move, {figure(strangers)} are new.")
+    line(f"{counted(len(moves) - strangers, 'symbol')} moved, {figure(strangers)} new.")
 
 
 def stripes_as_json(run: StripeRun) -> dict[str, object]:
@@ -574,7 +574,7 @@ def _kin(axes: Axes, plan: StripePlan, history: History) -> None:
     matrix = np.stack([kinship.to(np.array([symbol]), symbols) for symbol in symbols.tolist()])
     np.fill_diagonal(matrix, np.nan)
     high = float(np.nanquantile(matrix, 0.99)) if len(symbols) > 1 else 1.0
-    plot_frame(axes, f"Who moves with whom: {len(symbols):,} symbols, by stripe", "", "")
+    plot_frame(axes, f"Who moves with whom: {counted(len(symbols), 'symbol')}, by stripe", "", "")
     axes.grid(visible=False)
     picture = axes.imshow(matrix, cmap=heat(), vmin=0.0, vmax=max(high, 0.1), interpolation="nearest", aspect="auto")
     cuts = np.flatnonzero(np.diff(numbers.astype(np.int64))) + 1

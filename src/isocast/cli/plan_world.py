@@ -13,6 +13,7 @@ import numpy as np
 from isocast.cli import coverage_colours as colours
 from isocast.cli.render import Progress, line, note, show_json, show_table, working
 from isocast.cli.sheet import ACCENT, BACKGROUND, BAD, OTHER, STYLE, TEXT, check_pictures, heat, plot_frame, saved
+from isocast.cli.shipped import shipped
 from isocast.cli.world_options import WorldOptions
 from isocast.reformation.scopes.world import Floats
 from isocast.studies.coverage.land import land_raster
@@ -49,7 +50,7 @@ def run_world(file: Path | None, options: WorldOptions) -> WorldRun:
     path, how = options.file(file), options.spreading
     check_pictures(options.svg, options.png)
     world = with_counts(
-        load_planet(path),
+        load_planet(shipped(path)),
         receivers=options.receivers,
         customers=options.customers,
         tokens=options.tokens,

@@ -1,4 +1,4 @@
-"""`isocast publish`: put a file of events, or what comes on standard input, into the sequence of a market."""
+"""`isocast publish`: put events or opaque messages, of a file or of standard input, into the sequence of a market."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -26,12 +26,15 @@ from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
-    from isocast.cli.event_rows import RowFormat
+    from isocast.cli.event_rows import RowReader
+    from isocast.cli.publish_opaque import MessageReader, PayloadForm
     from isocast.runtime.client.message_cutter import MessageCutter
     from isocast.runtime.client.publisher import Publisher, SourceDoor
+    from isocast.runtime.market.model import Market
     from isocast.striping.routing import CoreRoutes
     from isocast.terms.ids import Label
     from isocast.wire.events import EventArray
+    from isocast.wire.opaque import OpaqueMessage
 
 __all__ = ["publish"]
 
@@ -44,12 +47,18 @@ _EXAMPLES = """Examples:
     echo '{"kind": "trade", "floor": "XLON", "symbol": "VOD", "price": "72.5", "quantity": 100}' |
     isocast publish --config market.toml --source london-floor
 
+    isocast publish --config market.toml --source london-floor --topic quiz.buzzer answers.txt
+
 JSON lines and CSV have the columns kind, floor, symbol, side, price, quantity, id, reference, flags and time_ns. Kind
-and floor must be there; the rest is zero if left out, and the time is now. Exit code: 0 all of it is in the source's
-outbox, 1 the source does not answer, 2 bad input.
+and floor must be there; the rest is zero if left out, and the time is now. A symbol may be the full name of an
+instrument: one of more than eight characters is looked up in the directory of the market. Exit code: 0 all of it is in
+the source's outbox, 1 the source does not answer, 2 bad input.
+
+With --topic, input is opaque messages: each line is the payload of one; with --format json each line is an object with
+payload or payload_base64, and perhaps topic, key or key_base64; with --format raw all of it is one payload.
 """
 
-_Format: TypeAlias = Literal["auto", "json", "csv", "raw"]
+_Format: TypeAlias = Literal["auto", "json", "csv", "lines", "raw"]
 
 _CHUNK_BYTES = 1 << 18
 _AT_ONCE = 256
@@ -67,18 +76,20 @@ publish = App(name="publish", help_epilogue=_EXAMPLES)
 
 
 @publish.default
-def _command(
+def _command(  # noqa: PLR0913 - what, where, how it is written, and whether it may be repeated
     file: Path | None = None,
     /,
     *,
     config: Config = None,
-    source: Annotated[str, Parameter(name=["--source", "-s"])],
+    source: Annotated[str | None, Parameter(name=["--source", "-s"])] = None,
     form: Annotated[_Format, Parameter(name="--format")] = "auto",
+    topic: str | None = None,
+    message_key: str | None = None,
     key_prefix: str = "",
     patience: Annotated[float, Parameter(validator=Number(gte=0))] = 60.0,
     json: Flag = False,
 ) -> int:
-    """Publish events at a source of a running market: a file, or standard input as it comes.
+    """Publish events or opaque messages at a source of a running market: a file, or standard input as it comes.
 
     Returns when everything is in the source's outbox, on its disk: from then on it will be in the sequence, whatever
     dies. A file is checked before anything of it is published; a bad row is named by its line and column. From
@@ -92,8 +103,13 @@ def _command(
         The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     source
         The primary or secondary source at whose door to publish: of several stripes, each event at that of its symbol.
+        The only one of the market if left out.
     form
-        How the events are written; auto looks at the first bytes.
+        How the events are written; auto looks at the first bytes, and with --topic it is lines.
+    topic
+        Send opaque messages of this topic instead of events.
+    message_key
+        The key of each opaque message, of at most 64 bytes.
     key_prefix
         Makes a repeat harmless: the same events under the same prefix are published once.
     patience
@@ -103,22 +119,35 @@ def _command(
     """
     from isocast.runtime.client.message_cutter import FULL, MessageCutter
     from isocast.runtime.client.publisher import Publisher
+    from isocast.runtime.market.file import load_market
     from isocast.runtime.market.finding import find_market
     from isocast.runtime.net.door import DoorError
 
     prefix = _prefix(key_prefix)
-    door = Publisher(find_market(config), source, patience_s=patience)
+    market = load_market(find_market(config))
+    source = source or _only_source(market)
+    door = Publisher(market, source, patience_s=patience)
     began = monotonic()
     lanes = {stripe: MessageCutter(door.events_per_message, FULL) for stripe in door.lanes}
     sent = _Sent(prefix, door.events_per_message, door.routes, lanes)
+    subject = _subject(topic, message_key, form)
+    sought = _Input(file, form, _Directory(market.file))
     try:
-        shutdown.run(_publish(door, file, form, sent, repeatable=bool(key_prefix), quiet=json))
+        shutdown.run(_publish(door, sought, sent, subject, repeatable=bool(key_prefix), quiet=json))
     except DoorError as reason:
-        note(f"isocast: {reason}; {counted(sent.events, 'event')} went out before")
+        note(f"isocast: {reason}; {sent.amount} went out before")
         return _FAILED
     sent.repeated = door.repeated
     _report(source, sent, monotonic() - began, json=json)
     return 0
+
+
+def _only_source(market: Market) -> str:
+    names = list(dict.fromkeys([plan.origin for plan in market.nodes if plan.role.is_source]))
+    if len(names) != 1:
+        rule = f"is missing: {market.name} has {', '.join(names) or 'no source'}"
+        raise ConfigurationError("command line", "--source", rule)
+    return names[0]
 
 
 def _prefix(text: str) -> bytes:
@@ -135,6 +164,7 @@ def _report(source: str, sent: _Sent, seconds: float, *, json: bool) -> None:
             {
                 "source": source,
                 "events": sent.events,
+                "opaque_messages": sent.opaque,
                 "messages": sent.messages,
                 "repeated_messages": sent.repeated,
                 "seconds": round(seconds, 6),
@@ -147,8 +177,8 @@ def _report(source: str, sent: _Sent, seconds: float, *, json: bool) -> None:
         held = counted(sent.messages, "message")
         line(f"Nothing new for {source}: it had all {held} already, under the same keys; none was published again.")
         return
-    rate = f", {sent.events / seconds:,.0f} a second" if seconds > 1 else ""
-    amount = f"{counted(sent.events, 'event')} in {counted(sent.messages, 'message')}"
+    rate = f", {(sent.events + sent.opaque) / seconds:,.0f} a second" if seconds > 1 else ""
+    amount = f"{sent.amount} in {counted(sent.messages, 'message')}"
     known = f"; {counted(sent.repeated, 'message')} of them it had already" if sent.repeated else ""
     line(f"Published {amount} at {source} in {seconds:.2f} s{rate}: all of it is in its outbox{known}.")
 
@@ -176,11 +206,17 @@ class _Sent:
     places: Counter[int] = field(default_factory=Counter)
     """Messages cut so far, by stripe of the core."""
     events: int = 0
+    opaque: int = 0
     messages: int = 0
     repeated: int = 0
     """Messages that the source had before."""
     first: Label | None = None
     last: Label | None = None
+
+    @property
+    def amount(self) -> str:
+        """For people."""
+        return counted(self.opaque, "opaque message") if self.opaque else counted(self.events, "event")
 
     @property
     def waiting_events(self) -> int:
@@ -213,8 +249,9 @@ class _Sent:
         events = np.frombuffer(records, EVENT_DTYPE)
         return key, records if events["time"].all() else stamped(events, time_ns()).tobytes()
 
-    def accepted(self, labels: Sequence[Label], events: int) -> None:
+    def accepted(self, labels: Sequence[Label], events: int, opaque: int = 0) -> None:
         """The source has them."""
+        self.opaque += opaque
         if labels:
             self.first = self.first or labels[0]
             self.last = labels[-1]
@@ -222,22 +259,68 @@ class _Sent:
         self.events += events
 
 
+# ---- what comes
+
+
+class _Directory:
+    """Full names of instruments, asked of the market when the first of them occurs."""
+
+    def __init__(self, market: str) -> None:
+        self._market = market
+        self._names: dict[tuple[str, str], str] | None = None
+
+    def __call__(self, floor: str, name: str) -> str | None:
+        """The symbol of a name on a floor; None if the directory has none."""
+        if self._names is None:
+            from isocast.runtime.client.blocking import connect
+
+            with connect(self._market) as market:
+                self._names = {(one.floor, one.name): str(one.symbol) for one in market.instruments()}
+        return self._names.get((floor, name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """Where events come from, how they are written, and what knows full names."""
+
+    path: Path | None
+    form: _Format
+    directory: _Directory
+
+    def reader(self, start: bytes) -> RowReader:
+        """For what begins so."""
+        from isocast.cli.event_rows import RowFormat, RowReader, guess_format
+
+        name = "" if self.path is None else self.path.name
+        return RowReader(guess_format(start, name) if self.form == "auto" else RowFormat(self.form), self.directory)
+
+
 # ---- the way in
 
 
 async def _publish(
-    door: Publisher, path: Path | None, form: _Format, sent: _Sent, *, repeatable: bool, quiet: bool
+    door: Publisher,
+    sought: _Input,
+    sent: _Sent,
+    subject: _Subject | None,
+    *,
+    repeatable: bool,
+    quiet: bool,
 ) -> None:
-    total = 0 if path is None else _checked(path, form)
+    total, path = 0, sought.path
+    if path is not None:
+        total = _checked(path, sought) if subject is None else _checked_opaque(door, path, subject)
     waiting = asyncio.create_task(_tell_waiting(door))
     try:
         async with door:
             waiting.cancel()
             with ExitStack() as stack:
-                if path is None:
-                    await _stream(door, form, sent, repeatable=repeatable)
+                if subject is not None:
+                    await _opaque(door, path, subject, sent, repeatable=repeatable)
+                elif path is None:
+                    await _stream(door, sought, sent, repeatable=repeatable)
                 else:
-                    await _file(door, path, form, sent, _Patient(stack, total, quiet=quiet))
+                    await _file(door, path, sought, sent, _Patient(stack, total, quiet=quiet))
     finally:
         waiting.cancel()
 
@@ -269,13 +352,13 @@ def _originals(records: bytes) -> int:
     return int(np.count_nonzero(flags & int(EventFlag.COPIED) == 0))
 
 
-def _checked(path: Path, form: _Format) -> int:
+def _checked(path: Path, sought: _Input) -> int:
     """How many events a file has; ConfigurationError for a bad row, before anything is published."""
-    return sum(len(events) for events in _events_of(path, form, "nothing was published"))
+    return sum(len(events) for events in _events_of(path, sought, "nothing was published"))
 
 
-async def _file(door: Publisher, path: Path, form: _Format, sent: _Sent, patient: _Patient) -> None:
-    for events in _events_of(path, form, "it changed while it was read"):
+async def _file(door: Publisher, path: Path, sought: _Input, sent: _Sent, patient: _Patient) -> None:
+    for events in _events_of(path, sought, "it changed while it was read"):
         sent.add(events)
         if sent.waiting_events >= _AT_ONCE * sent.per_message:
             await _send(door, sent, rest=False)
@@ -283,41 +366,40 @@ async def _file(door: Publisher, path: Path, form: _Format, sent: _Sent, patient
     await _send(door, sent, rest=True)
 
 
-def _events_of(path: Path, form: _Format, consequence: str) -> Iterator[EventArray]:
-    from isocast.cli.event_rows import RowFault, RowReader
+def _events_of(path: Path, sought: _Input, consequence: str) -> Iterator[EventArray]:
+    from isocast.cli.event_rows import RowFault
 
+    reader: RowReader | None = None
     try:
-        with path.open("rb") as file:
-            content = file.read(_CHUNK_BYTES)
-            reader = RowReader(_form(form, content, path.name))
-            while content:
-                yield from reader.events(content)
-                content = file.read(_CHUNK_BYTES)
-            yield from reader.end()
-    except OSError as reason:
-        raise ConfigurationError(str(path), "file", f"cannot be read: {reason.strerror}") from reason
+        for content in _contents(path):
+            reader = reader or sought.reader(content)
+            yield from reader.events(content)
+        yield from reader.end() if reader is not None else ()
     except RowFault as fault:
         raise _bad_row(str(path), fault.line, fault.column, f"{fault.rule}; {consequence}") from fault
 
 
-def _form(form: _Format, start: bytes, name: str) -> RowFormat:
-    from isocast.cli.event_rows import RowFormat, guess_format
-
-    return guess_format(start, name) if form == "auto" else RowFormat(form)
+def _contents(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while content := file.read(_CHUNK_BYTES):
+                yield content
+    except OSError as reason:
+        raise ConfigurationError(str(path), "file", f"cannot be read: {reason.strerror}") from reason
 
 
 def _bad_row(file: str, number: int, column: str, rule: str) -> ConfigurationError:
     return ConfigurationError(file, f"line {number}{f', {column}' if column else ''}", rule)
 
 
-async def _stream(door: Publisher, form: _Format, sent: _Sent, *, repeatable: bool) -> None:
+async def _stream(door: Publisher, sought: _Input, sent: _Sent, *, repeatable: bool) -> None:
     """Publish as it comes. Where a repeat shall be harmless, messages are cut at fixed places: only full ones go."""
-    from isocast.cli.event_rows import RowFault, RowReader
+    from isocast.cli.event_rows import RowFault
 
     reader: RowReader | None = None
     try:
         async for content in _standard_input():
-            reader = reader or RowReader(_form(form, content, ""))
+            reader = reader or sought.reader(content)
             for events in reader.events(content):
                 sent.add(events)
             await _send(door, sent, rest=not repeatable)
@@ -328,6 +410,104 @@ async def _stream(door: Publisher, form: _Format, sent: _Sent, *, repeatable: bo
         rule = f"{fault.rule}; published: the first {counted(sent.events, 'event')}, and nothing after"
         raise _bad_row(_STDIN, fault.line, fault.column, rule) from fault
     await _send(door, sent, rest=True)
+
+
+# ---- opaque messages
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What opaque messages have that do not say it themselves, and how they are written."""
+
+    topic: str
+    key: bytes
+    form: PayloadForm
+
+    def reader(self, door: Publisher) -> MessageReader:
+        from isocast.cli.publish_opaque import MessageReader
+
+        return MessageReader(self.form, self.topic, self.key, door.block_bytes)
+
+
+def _subject(topic: str | None, key: str | None, form: _Format) -> _Subject | None:
+    """None for events; ConfigurationError for what cannot be."""
+    if topic is None:
+        if key is not None or form == "lines":
+            option = "--message-key" if key is not None else "--format"
+            raise ConfigurationError("command line", option, "is for opaque messages: give a --topic")
+        return None
+    from isocast.cli.publish_opaque import PayloadForm
+    from isocast.wire.opaque import MAX_MESSAGE_KEY, check_topic
+
+    try:
+        check_topic(topic)
+    except LocalProtocolError as reason:
+        raise ConfigurationError("command line", "--topic", str(reason)) from None
+    whose = (key or "").encode()
+    if len(whose) > MAX_MESSAGE_KEY:
+        rule = f"has {len(whose)} bytes: at most {MAX_MESSAGE_KEY}"
+        raise ConfigurationError("command line", "--message-key", rule)
+    if form == "csv":
+        raise ConfigurationError("command line", "--format", "csv is for events: lines, json or raw")
+    return _Subject(topic, whose, PayloadForm.LINES if form == "auto" else PayloadForm(form))
+
+
+def _checked_opaque(door: Publisher, path: Path, subject: _Subject) -> int:
+    """How many messages a file has; ConfigurationError for a bad one, before anything is sent."""
+    return sum(len(some) for some in _messages_of(door, path, subject, "nothing was published"))
+
+
+def _messages_of(door: Publisher, path: Path, subject: _Subject, consequence: str) -> Iterator[list[OpaqueMessage]]:
+    from isocast.cli.event_rows import RowFault
+
+    reader = subject.reader(door)
+    try:
+        for content in _contents(path):
+            yield list(reader.messages(content))
+        yield list(reader.end())
+    except RowFault as fault:
+        raise _bad_row(str(path), fault.line, fault.column, f"{fault.rule}; {consequence}") from fault
+
+
+async def _opaque(door: Publisher, path: Path | None, subject: _Subject, sent: _Sent, *, repeatable: bool) -> None:
+    """Send as it comes."""
+    from isocast.cli.event_rows import RowFault
+    from isocast.cli.publish_opaque import KeyedBlocks
+
+    blocks = {stripe: KeyedBlocks(sent.prefix, door.block_bytes, repeatable=repeatable) for stripe in door.lanes}
+
+    async def send(messages: Iterable[OpaqueMessage]) -> None:
+        try:
+            split = door.routes.split_topics(messages, door.lanes)
+        except LocalProtocolError as reason:
+            raise ConfigurationError("command line", "--source", str(reason)) from None
+        for stripe, some in split.items():
+            keyed = blocks[stripe].cut(some, time_ns)
+            sent.accepted(await door.publish_parts({stripe: keyed}), 0, len(some))
+
+    if path is not None:
+        for messages in _messages_of(door, path, subject, "it changed while it was read"):
+            await send(messages)
+        return
+    reader = subject.reader(door)
+    try:
+        async for content in _standard_input():
+            await _send_until_fault(reader.messages(content), send)
+        await _send_until_fault(reader.end(), send)
+    except RowFault as fault:
+        rule = f"{fault.rule}; published: the first {sent.amount}, and nothing after"
+        raise _bad_row(_STDIN, fault.line, fault.column, rule) from fault
+
+
+async def _send_until_fault(
+    messages: Iterator[OpaqueMessage], send: Callable[[list[OpaqueMessage]], Awaitable[None]]
+) -> None:
+    """What comes before a bad line is sent."""
+    good: list[OpaqueMessage] = []
+    try:
+        good.extend(messages)
+    finally:
+        await send(good)
 
 
 async def _standard_input() -> AsyncIterator[bytes]:

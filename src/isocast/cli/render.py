@@ -7,16 +7,41 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-__all__ = ["Progress", "figure", "line", "note", "show_json", "show_table", "showed_whole", "working"]
+__all__ = [
+    "EVENT_COLUMNS",
+    "Progress",
+    "figure",
+    "in_columns",
+    "line",
+    "note",
+    "show_json",
+    "show_table",
+    "showed_whole",
+    "working",
+]
 
 _PLAIN_EVERY_S = 10.0
 """Between two lines of progress where there is no terminal to redraw."""
+
+EVENT_COLUMNS = {
+    "kind": 12,
+    "side": 4,
+    "floor": 5,
+    "symbol": 8,
+    "price": 14,
+    "quantity": 10,
+    "id": 12,
+    "reference": 10,
+    "flags": 0,
+}
+"""The columns of an event in a row of text, and the width of each; the last is as long as it likes."""
+_NUMBERS = frozenset({"stripe", "sequence", "token", "late_us", "number", "price", "quantity", "id"})
+"""Columns that are set to the right."""
 
 
 def line(text: str = "") -> None:
@@ -33,6 +58,15 @@ def note(text: str) -> None:
 def show_json(value: object) -> None:
     """One JSON value, indented, in the order in which it was made."""
     line(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def in_columns(cells: Mapping[str, object], columns: Mapping[str, int]) -> str:
+    """A row of text in columns of fixed width; a cell that is missing is empty."""
+    parts = []
+    for name, width in columns.items():
+        text = str(cells.get(name, ""))
+        parts.append(text.rjust(width) if name in _NUMBERS else text.ljust(width))
+    return "  ".join(parts).rstrip()
 
 
 def showed_whole(as_json: Callable[[], object] | None, as_page: Callable[[], str] | None) -> bool:
@@ -130,9 +164,7 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

@@ -6,16 +6,16 @@ import sys
 from collections import deque
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Self
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Config, Flag, Port
+from isocast.cli.options import AS_THE_FILES_SAY, Config, FeedChoice, Flag
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -58,16 +58,10 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     config: Config = None,
     floor: Annotated[str | None, Parameter(name="--as")] = None,
     speed: str = "1x",
-    day: str | None = None,
-    symbol: str | None = None,
-    mapping: str | None = None,
-    format: str | None = None,  # noqa: A002 - the option's name
-    port: Port | None = None,
-    zone: str = "America/New_York",
     run: str = "",
     progress: Path | None = None,
     patience: Annotated[float, Parameter(validator=Number(gte=0))] = 60.0,
-    strict: Flag = False,
+    choice: FeedChoice = AS_THE_FILES_SAY,
     json: Flag = False,
 ) -> int:
     """Publish files of feeds at the sources of a running market, in their own time or faster.
@@ -86,26 +80,12 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
         The source at which files are published that name none.
     speed
         Market time to real time, such as 1x, 10x or 0.5x; max is as fast as the sources take it.
-    day
-        The day of the feeds, such as 2019-01-30, if their names do not say.
-    symbol
-        The symbol of tables that have no column for it.
-    mapping
-        The columns of tables: us-tape-trades, us-tape-quotes, taq-trades, taq-quotes, or a TOML file.
-    format
-        itch, itch-unframed, soupbintcp, capture, table, parquet, lobster, dbn or events, if the files do not show it.
-    port
-        Of captures: only datagrams to this UDP port.
-    zone
-        Where it is midnight when the clock of an ITCH feed starts.
     run
         A name of this replay: the same files under another name are published again.
     progress
         Where to note how far it is; a folder of the market's data directory if left out.
     patience
         Seconds for which a source may be down before this gives up.
-    strict
-        Stop at the first fault of a file.
     json
         Print one JSON object instead of tables.
     """
@@ -116,7 +96,7 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     from isocast.runtime.net.door import DoorError
 
     pace = _speed(speed)
-    options = feed_options(None, day, symbol, mapping, format, port, zone, strict=strict)
+    options = feed_options(None, choice)
     feeds = _floors(files, floor, options, run)
     market = load_market(find_market(config))
     began = monotonic()
@@ -216,9 +196,7 @@ class _Shown:
             self._due = self._began
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -245,7 +223,7 @@ class _Shown:
 
 def progress_text(report: ReplayReport, rate: float, seconds: float) -> str:
     """One line: events, rate, share, time left, market time, and how far behind its pace it is."""
-    text = f"{figure(report.events)} events, {rate:,.0f} a second"
+    text = f"{counted(report.events, 'event')}, {rate:,.0f} a second"
     if report.part > 0:
         text += f", {100 * report.part:.0f} % read"
         left = seconds * (1 - report.part) / report.part
@@ -275,7 +253,7 @@ def _clock(time_ns: int) -> str:
 
 
 def _so_far(report: ReplayReport) -> str:
-    done = f"{figure(report.messages)} messages are in the outboxes, up to market time {_clock(report.market_time)}"
+    done = f"{counted(report.messages, 'message')} in the outboxes, up to market time {_clock(report.market_time)}"
     return f"{done}; the same command goes on from there"
 
 
@@ -337,6 +315,6 @@ def _show(report: ReplayReport, files: list[FeedFile], seconds: float) -> None:
     fresh = report.messages - report.known_messages
     known = f", {figure(report.known_messages)} they had before" if report.known_messages else ""
     late = f"; at worst {report.worst_s:.1f} s behind its pace" if report.worst_s >= 1 else ""
-    what = f"{figure(report.events)} events: {figure(fresh)} messages published{known}"
+    what = f"{counted(report.events, 'event')}: {counted(fresh, 'message')} published{known}"
     rate = f"{report.events / max(seconds, 1e-9):,.0f} events a second"
     line(f"Replayed {what}, in {seconds:.1f} s, {rate}{late}. All of it is in the outboxes.")

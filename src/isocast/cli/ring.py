@@ -5,20 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from isocast.cli.node import processes_of
+from isocast.cli.node_run import processes_of
 from isocast.cli.options import Config, Flag
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.instants import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from isocast.runtime.market.model import Market, NodePlan
+    from isocast.runtime.operate.orders import OperatorHand
     from isocast.runtime.operate.ring_change import RingChange, RingView
     from isocast.runtime.watch.line_gauges import LineGauges
     from isocast.runtime.watch.status import NodeStatus, StatusAnswer
@@ -50,6 +52,9 @@ the nodes. Exit code: 0 it is so, 1 the market does not do it (the message says 
 app = App(name="ring", help="Who is on the ring, and planned changes of a running market.", help_epilogue=_EXAMPLES)
 
 Stripe = Annotated[int | None, Parameter(name="--stripe", negative="")]
+OrderFile = Annotated[Path | None, Parameter(name="--order", negative="")]
+_HOURS_MAX = 168
+"""Of an order: a week."""
 
 
 @app.default
@@ -114,7 +119,7 @@ def drain(name: str, /, *, config: Config = None, stripe: Stripe = None, undo: F
 
 
 @app.command
-def add(name: str, /, *, config: Config = None, stripe: Stripe = None) -> int:
+def add(name: str, /, *, config: Config = None, stripe: Stripe = None, order: OrderFile = None) -> int:
     """Make a primary receiver a member of U, and let it onto the ring.
 
     First give it a table in the market's file with a number of its own, never used before; roll the file out
@@ -128,17 +133,19 @@ def add(name: str, /, *, config: Config = None, stripe: Stripe = None) -> int:
         The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Only its process in this stripe.
+    order
+        A file with the operator's order, if it was signed elsewhere; if left out, it is signed here.
     """
 
     async def work(change: RingChange, plan: NodePlan) -> str:
         view = await change.add(plan)
         return f"{plan.name} is in U and on the ring (epoch {view.epoch}, {_names(change.market, view)})"
 
-    return _on_receiver(config, name, stripe, work)
+    return _on_receiver(config, name, stripe, work, order)
 
 
 @app.command
-def remove(name: str, /, *, config: Config = None, stripe: Stripe = None) -> int:
+def remove(name: str, /, *, config: Config = None, stripe: Stripe = None, order: OrderFile = None) -> int:
     """Take a primary receiver out of U, alive or dead: its vote no longer counts, and nobody waits for it.
 
     One that lost its disk has forgotten what it promised: remove it, give its table another number, start it with
@@ -152,6 +159,8 @@ def remove(name: str, /, *, config: Config = None, stripe: Stripe = None) -> int
         The market's file, which still has it.
     stripe
         Only its process in this stripe.
+    order
+        A file with the operator's order, if it was signed elsewhere; if left out, it is signed here.
     """
 
     async def work(change: RingChange, plan: NodePlan) -> str:
@@ -159,7 +168,7 @@ def remove(name: str, /, *, config: Config = None, stripe: Stripe = None) -> int
         members = ", ".join(change.market.name_of(site) for site in view.universe)
         return f"{plan.name} is out: U is {members} (epoch {view.epoch}). Stop it, and take it out of the file"
 
-    return _on_receiver(config, name, stripe, work)
+    return _on_receiver(config, name, stripe, work, order)
 
 
 @app.command
@@ -207,7 +216,7 @@ def restart(*names: str, config: Config = None) -> int:
 
 
 @app.command
-def force(*names: str, config: Config = None, stripe: Stripe = None, yes: Flag = False) -> int:
+def force(*names: str, config: Config = None, stripe: Stripe = None, order: OrderFile = None, yes: Flag = False) -> int:
     """Let U be these receivers alone, because a majority of it will never come back.
 
     The only command that can make two histories: if those left out are alive somewhere, they may go on without these.
@@ -222,6 +231,8 @@ def force(*names: str, config: Config = None, stripe: Stripe = None, yes: Flag =
         The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Whose ring: must be given where there are several.
+    order
+        A file with the operator's order, if it was signed elsewhere; if left out, it is signed here.
     yes
         The others are gone for good, and I know what this means.
     """
@@ -229,27 +240,101 @@ def force(*names: str, config: Config = None, stripe: Stripe = None, yes: Flag =
     from isocast.runtime.market.finding import find_market
     from isocast.runtime.operate.ring_change import RingChange
 
-    market = load_market(find_market(config))
-    if stripe is None and len(market.stripes) > 1:
-        raise ConfigurationError("command line", "--stripe", "is missing: each stripe has its own U")
-    market = market.of_stripe(market.stripes[0] if stripe is None else stripe)
-    plans = [plan for name in dict.fromkeys(names) for plan in _receivers(market, name, stripe)]
-    if len(plans) < 2:  # noqa: PLR2004  A ring has at least two.
-        raise ConfigurationError("command line", "names", "give two or more receivers that remain")
+    market, plans = _survivors(load_market(find_market(config)), names, stripe)
     if not yes:
         lost = ", ".join(market.name_of(site) for site in market.universe if site not in {p.node for p in plans})
         rule = f"add --yes if you are certain that {lost or 'the others'} will never run again under these numbers"
         raise ConfigurationError("command line", "--yes", rule)
 
     async def work() -> str:
-        view = await RingChange(market, _waiting).force(plans)
+        view = await RingChange(market, _waiting, hand=_hand(market, order)).force(plans)
         return f"U is {', '.join(plan.name for plan in plans)}, by force (epoch {view.epoch})"
 
     return _carry_out(work())
 
 
+@app.command(name="order")
+def order_(
+    change: Literal["add", "remove", "force"],
+    /,
+    *names: str,
+    out: Path,
+    config: Config = None,
+    stripe: Stripe = None,
+    hours: float = 1.0,
+) -> int:
+    """Sign an order where the operator's key is, for a command on a machine of the market.
+
+    The key stays here. The file is no secret: take it to the other machine, and give it to `isocast ring add`,
+    `remove` or `force` with --order. It counts once, and no longer than it says.
+
+    Parameters
+    ----------
+    change
+        What is ordered: add or remove one receiver, or force U to be these.
+    names
+        The receiver; for force, all that are left.
+    out
+        The file to write.
+    config
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
+    stripe
+        In which stripe: must be given where there are several.
+    hours
+        How long it counts.
+    """
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.operate.orders import BroughtOrder, OperatorHand, order_text
+    from isocast.wire.orders import force_entry
+    from isocast.wire.packets import ControlEntry, ControlKind
+
+    if not 0 < hours <= _HOURS_MAX:
+        raise ConfigurationError("command line", "--hours", f"is above 0 and at most {_HOURS_MAX}, not {hours:g}")
+    market, plans = _survivors(load_market(find_market(config)), names, stripe, least=2 if change == "force" else 1)
+    hand, of_stripe = OperatorHand(market), market.stripes[0]
+    if not hand.is_needed:
+        raise ConfigurationError(market.file, "keys", "have no roster, and this market asks for no orders")
+    if change == "force":
+        entry = force_entry(0, sorted(plan.node for plan in plans))
+    else:
+        if len(plans) > 1:
+            raise ConfigurationError("command line", "names", "name one receiver: U changes by one at a time")
+        kind = ControlKind.ADD_SITE if change == "add" else ControlKind.REMOVE_SITE
+        entry = ControlEntry(kind, plans[0].node, b"")
+    signed = hand.sign(entry, of_stripe, lasts_ns=int(hours * 3_600 * SECOND))
+    out.write_text(order_text(BroughtOrder(of_stripe, signed)), encoding="ascii")
+    given = f"isocast ring {change} {' '.join(names)} --order {out}"
+    line(f"{out}: an order to {change} {', '.join(plan.name for plan in plans)}, for {hours:g} h: {given}")
+    return 0
+
+
+def _survivors(
+    market: Market, names: tuple[str, ...], stripe: int | None, least: int = 2
+) -> tuple[Market, list[NodePlan]]:
+    """One stripe's share of a market, and the receivers of these names there."""
+    if stripe is None and len(market.stripes) > 1:
+        raise ConfigurationError("command line", "--stripe", "is missing: each stripe has its own U")
+    share = market.of_stripe(market.stripes[0] if stripe is None else stripe)
+    plans = [plan for name in dict.fromkeys(names) for plan in _receivers(share, name, stripe)]
+    if len(plans) < least:
+        rule = "give two or more receivers that remain" if least > 1 else "name the receiver"
+        raise ConfigurationError("command line", "names", rule)
+    return share, plans
+
+
+def _hand(market: Market, order: Path | None) -> OperatorHand:
+    from isocast.runtime.operate.orders import OperatorHand, read_order
+
+    return OperatorHand(market, None if order is None else read_order(order))
+
+
 def _on_receiver(
-    config: Path | None, name: str, stripe: int | None, work: Callable[[RingChange, NodePlan], Coroutine[Any, Any, str]]
+    config: Path | None,
+    name: str,
+    stripe: int | None,
+    work: Callable[[RingChange, NodePlan], Coroutine[Any, Any, str]],
+    order: Path | None = None,
 ) -> int:
     """In each of its stripes, one after the other, until one does not do it."""
     from isocast.runtime.market.file import load_market
@@ -257,8 +342,9 @@ def _on_receiver(
     from isocast.runtime.operate.ring_change import RingChange
 
     market = load_market(find_market(config))
+    hand = _hand(market, order)
     for plan in _receivers(market, name, stripe):
-        if _carry_out(work(RingChange(market.of_stripe(plan.stripe), _waiting), plan)):
+        if _carry_out(work(RingChange(market.of_stripe(plan.stripe), _waiting, hand=hand), plan)):
             return 1
     return 0
 
@@ -389,11 +475,11 @@ def _sources(one: dict[str, Any], wanted: int) -> str:
 def ring_report(market: Market) -> dict[str, Any]:
     """Everything, for programs: asked of the status pages of those who are on rings and those who make them."""
     from isocast.runtime.market.model import NodeRole
-    from isocast.runtime.watch.status import Target, poll
+    from isocast.runtime.watch.status import node_target, poll
 
     plans = [*market.by_role(NodeRole.PRIMARY_RECEIVER), *market.by_role(NodeRole.REFORMATION_SERVER)]
     asked = [plan for plan in dict.fromkeys((*plans, *line_watchers(market))) if plan.http_port]
-    answers = shutdown.run(poll([Target(plan.address, plan.http_port, plan.name) for plan in asked]))
+    answers = shutdown.run(poll([node_target(market, plan) for plan in asked]))
     by_name = {plan.name: answer for plan, answer in zip(asked, answers, strict=True)}
     receivers = [plan for plan in plans if plan.role is NodeRole.PRIMARY_RECEIVER]
     best = _newest([by_name[plan.name].status for plan in receivers if plan.name in by_name])

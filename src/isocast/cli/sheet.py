@@ -66,7 +66,7 @@ def check_pictures(svg: Path | None, png: Path | None) -> None:
         if path is None:
             continue
         if find_spec("matplotlib") is None:
-            raise ConfigurationError("command line", name, "needs matplotlib: pip install 'isocast[spark]'")
+            raise ConfigurationError("command line", name, "needs matplotlib: pip install 'isocast[plots]'")
         if path.is_dir():
             raise ConfigurationError("command line", name, f"{path} is a directory")
         if not path.parent.is_dir():

@@ -236,7 +236,7 @@ def _judged(verdict: SearchVerdict) -> str:
 app = App(
     name="sim",
     help="Simulate: the protocol's own machines in virtual time, every run a function of one seed.",
-    help_epilogue="Start with:\n\n    isocast sim run scenarios/quiet.toml\n",
+    help_epilogue="Start with:\n\n    isocast sim show\n",
 )
 
 app.command(explore, help_epilogue=EXPLORE_EXAMPLES)
@@ -270,9 +270,9 @@ _FIGURES = {
 @app.command(
     help_epilogue="""Examples:
 
-    isocast sim run scenarios/lossy-world.toml
+    isocast sim run scenario.toml
 
-    isocast sim run scenarios/paper/recovery-k30.toml --seed 7 --json
+    isocast sim run scenario.toml --seed 7 --json
 
 Exit code: 0 safe, 1 a property was violated, 2 bad input. `isocast sim keys` explains what a scenario may say.
 """
@@ -283,7 +283,7 @@ def run(scenario: Path, /, *, seed: Seed | None = None, json: Flag = False, tran
     Parameters
     ----------
     scenario
-        A TOML file, such as those in scenarios/.
+        A TOML file; those of the repository are in scenarios/.
     seed
         The seed, if not the scenario's own. The same seed gives the same run.
     json
@@ -291,8 +291,10 @@ def run(scenario: Path, /, *, seed: Seed | None = None, json: Flag = False, tran
     transcript
         Write what happened to this file, a line for each event.
     """
+    from isocast.cli.shipped import shipped
     from isocast.simulation.scenario import load_scenario
 
+    scenario = shipped(scenario)
     loaded = load_scenario(scenario)  # Before the heavy modules: bad input is named at once.
     from isocast.simulation.run import run_scenario
 
@@ -363,7 +365,7 @@ def _shown(name: str, value: object) -> str:
 
     isocast sim show
 
-    isocast sim show scenarios/partition.toml --speed 5
+    isocast sim show scenario.toml --speed 5
 
 Exit code: 0 safe, 1 a checker found a violation. Ctrl-C ends it with its summary.
 """
@@ -403,6 +405,10 @@ def show(
 
     isocast sim swarm --first-seed 2 --seeds 1 --mutant collect-one-early
 
+    isocast sim swarm --liars --seeds 100
+
+    isocast sim swarm --floor --seeds 100
+
 Exit code: 0 no seed failed, 1 one did. With --mutant the other way round: 0 the mutant was caught, 1 it lives.
 """
 )
@@ -412,6 +418,8 @@ def swarm(
     first_seed: Seed = 1,
     jobs: Count | None = None,
     mutant: str | None = None,
+    liars: Flag = False,
+    floor: Flag = False,
     json: Flag = False,
 ) -> int:
     """Run random worlds with faults, one for each seed, each under the checkers.
@@ -430,6 +438,11 @@ def swarm(
         Processes; one for each core if left out.
     mutant
         Switch one rule of the protocol off: the checkers must catch it. `isocast sim mutants` lists them.
+    liars
+        Only worlds in which somebody lies, forges, replays, comes with an old roster or has stolen a key. Other
+        worlds have liars too, one in 25, but neither replays nor changing rosters.
+    floor
+        Only worlds whose receivers are a trading floor. Other worlds have none.
     json
         Print one JSON object instead of tables.
     """
@@ -439,19 +452,18 @@ def swarm(
         _check_mutant(mutant)
     workers = jobs or os.cpu_count() or 1
     with Progress("seeds", seeds, quiet=json) as progress:
-        report = run_swarm(
-            range(first_seed, first_seed + seeds), workers, mutant, lambda state: progress.reach(state.done)
-        )
+        chosen = range(first_seed, first_seed + seeds)
+        report = run_swarm(chosen, workers, mutant, lambda state: progress.reach(state.done), lying=liars, floor=floor)
     if json:
         show_json(report.as_json())
     else:
-        _show_swarm(report)
+        _show_swarm(report, " --liars" * liars + " --floor" * floor)
     failed = bool(report.failures)
     return int(failed if mutant is None else not failed)
 
 
-def _show_swarm(report: SwarmReport) -> None:
-    """Totals, the seeds that failed, and the first of them made small."""
+def _show_swarm(report: SwarmReport, worlds: str = "") -> None:
+    """Totals, the seeds that failed, and the first of them made small; `worlds`: options that chose them."""
     from isocast.cli.sim_keys import scenario_text
 
     totals = ("first_seed", "seeds", "tokens", "messages", "rings", "deliveries")
@@ -466,6 +478,7 @@ def _show_swarm(report: SwarmReport) -> None:
     _show_some("VIOLATED", lines)
     _explain([violation for result in report.failures for violation in result.violations])
     rule = f" --mutant {report.mutant}" if report.mutant else ""
+    rule += worlds
     line(f"Again: isocast sim swarm --first-seed {report.failures[0].seed} --seeds 1{rule}")
     if report.shrunk is not None:
         # `sim run` knows the full rules only: a mutant's world is found again by its swarm.

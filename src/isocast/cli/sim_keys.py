@@ -58,7 +58,7 @@ def keys_as_json() -> dict[str, object]:
     }
 
 
-# ---- A scenario as the text of its file, for one that a program made.
+# A scenario as the text of its file, for one that a program made.
 
 
 def scenario_text(mapping: Mapping[str, object]) -> str:

@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from isocast.checks.facts import Crashed, Fact, Faulted, Installed, Released, Restarted, Submitted, Suspected, TokenSent
 from isocast.ring.effects import Effect, Unicast
 from isocast.ring.settings import Schedule
-from isocast.simulation.network import PacketBurst
+from isocast.simulation.network import PacketBurst, PacketKey, packet_key
 from isocast.simulation.scenario import Scenario
 from isocast.terms.ids import Epoch, NodeId, describe, is_site
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.quantities import counted
 from isocast.terms.topology import City, delay_ns
 from isocast.trials.demo.cast import LogNote, Tone
-from isocast.wire.packets import Data, Nack, NewRing, Repair, Suspicion, Token, TokenPart
+from isocast.wire.packets import Nack, NewRing, Repair, Suspicion
 
-__all__ = ["ObservedSite", "PacketKey", "Scene", "SceneChunk", "SceneReleases"]
+__all__ = ["ObservedSite", "Scene", "SceneChunk", "SceneReleases"]
 
 
 # ---- Releases of a run as its view measures them: skew between cities, and latency against the formula.
@@ -153,7 +152,6 @@ def _mean_delay_ns(scenario: Scenario) -> int:
     return total // (len(origins) * len(ring)) + scenario.jitter_ns
 
 
-PacketKey: TypeAlias = tuple[NodeId, int] | tuple[str, int]
 """A message by its label, or a token, or a part of one."""
 
 _LOSS_SHOWN_NS = SECOND // 4
@@ -240,6 +238,12 @@ class Scene:
         return sum([site.regained for site in self.sites.values()])
 
     @property
+    def awaited(self) -> int:
+        """Of the others, the newest token: no message waits for it, and the run ended before its repair was due."""
+        newest = ("token", self.token.token_number) if self.token is not None else None
+        return sum([newest in site.lacking for site in self.sites.values()])
+
+    @property
     def gaps(self) -> int:
         """Sequences that some city skipped."""
         return sum([site.gaps for site in self.sites.values()])
@@ -314,7 +318,7 @@ class Scene:
         if site is None:
             return
         for packet in burst:
-            key = _key(packet)
+            key = packet_key(packet)
             if key is not None and key not in site.lacking and self.needs(to, key):
                 site.lost += 1
                 site.lacking[key] = None
@@ -325,7 +329,7 @@ class Scene:
         site = self.sites[to]
         for packet in packets:
             repair = packet if isinstance(packet, Repair) else None
-            key = _key(repair.item if repair else packet)
+            key = packet_key(repair.item if repair else packet)
             if key is not None and key in site.lacking:
                 self._regained(site, key)
                 if repair and repair.sender in self.sites:
@@ -360,8 +364,8 @@ class Scene:
 
     def _on_token(self, fact: TokenSent) -> None:
         if self._tally["repaired"]:
-            asked = f", {self._tally['asked']} requests" if self._tally["asked"] else ""
-            self._note(fact.at, Tone.REPAIR, f"{self._tally['repaired']} lost packets repaired{asked}")
+            asked = f", {counted(self._tally['asked'], 'request')}" if self._tally["asked"] else ""
+            self._note(fact.at, Tone.REPAIR, f"{counted(self._tally['repaired'], 'lost packet')} repaired{asked}")
         self._tally.clear()
         self.token, self.holder = fact, fact.site
         text = f"{self.sites[fact.site].name} sends token {fact.token_number}: {counted(fact.count, 'message')}"
@@ -439,15 +443,3 @@ class Scene:
         self.notes.append(note)
         if self.on_note is not None:
             self.on_note(note)
-
-
-def _key(packet: object) -> PacketKey | None:
-    match packet:
-        case Data():
-            return packet.sender, packet.number
-        case Token():
-            return "token", packet.token_number
-        case TokenPart():
-            return f"part {packet.part}", packet.token_number
-        case _:
-            return None

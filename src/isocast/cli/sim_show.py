@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-import tomllib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -19,21 +17,23 @@ from rich.text import Text
 from isocast.checks.properties import explained
 from isocast.cli.live_view import FAINT, MOTTO, STATES, bars, can_draw, figures, header, live_screen, log, panel
 from isocast.cli.render import line
-from isocast.cli.sim_scene import ObservedSite, PacketKey, Scene
+from isocast.cli.shipped import shipped
+from isocast.cli.sim_scene import ObservedSite, Scene
 from isocast.cli.world_map import MapLine, Mark, fitted_map, height_for
 from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
-from isocast.ring.effects import Effect
+from isocast.ring.effects import ReceiverEffect
 from isocast.ring.inputs import PacketsArrived
 from isocast.ring.receiver import Mode
 from isocast.runtime.operate import shutdown
-from isocast.simulation.network import PacketBurst
-from isocast.simulation.scenario import Scenario, load_scenario, scenario_from_mapping
+from isocast.simulation.network import PacketBurst, PacketKey
+from isocast.simulation.scenario import Scenario, load_scenario
 from isocast.simulation.timed import TimedRun
 from isocast.simulation.world import Build
+from isocast.studies.entry.figures import shuffle_share
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, SECOND, to_seconds
-from isocast.terms.topology import delay_ns
+from isocast.terms.quantities import counted
 from isocast.trials.demo.cast import LogNote, Tone
 
 __all__ = ["beats", "frame", "next_steps", "phase", "show_scenario", "state_of", "summary", "ten_cities", "watch"]
@@ -56,9 +56,8 @@ def summary(scene: Scene, run: TimedRun, seed: int, *, interrupted: bool) -> Ite
         ", interrupted" if interrupted else ""
     )
     yield ""
-    yield from _entry(
-        "messages", f"{releases.messages:,} in one sequence, {recorder.tokens} tokens, {recorder.rings} rings"
-    )
+    made = f"{counted(recorder.tokens, 'token')}, {counted(recorder.rings, 'ring')}"
+    yield from _entry("messages", f"{releases.messages:,} in one sequence, {made}")
     yield from _entry(
         "latency",
         f"{to_seconds(round(releases.unbroken_latency_ns)):.3f} s on an unbroken ring,"
@@ -70,10 +69,11 @@ def summary(scene: Scene, run: TimedRun, seed: int, *, interrupted: bool) -> Ite
         f"{releases.skew_ns / 1e6:.3f} ms at most between cities, bound 2ε = {run.timing.skew_bound_ns / 1e6:g} ms",
         f"over {releases.punctual:,} releases; {releases.late:,} more were late: no ring, or a city that was away",
     )
-    missing = scene.lost - scene.regained
+    missing = scene.lost - scene.regained - scene.awaited
+    awaited = f" {scene.awaited} still awaited," if scene.awaited else ""
     yield from _entry(
         "losses",
-        f"{scene.lost:,} packets lost, {scene.regained:,} repaired, {missing or 'none'} missing,"
+        f"{counted(scene.lost, 'packet')} lost, {scene.regained:,} repaired, {missing or 'none'} missing,{awaited}"
         f" {sum([site.nacks for site in scene.sites.values()]):,} NACKs",
     )
     yield from _entry("gaps", f"{scene.gaps:,}" if scene.gaps else "none: every city released the same sequence")
@@ -95,8 +95,7 @@ def _fairness(run: TimedRun) -> Iterator[str]:
         return
     (one, share), (other, _) = run.pairs.shares().items()
     near, far = run.scenario.traders
-    lead = sum([delay_ns(far, owner) - delay_ns(near, owner) for owner in run.scenario.ring]) / run.scenario.receivers
-    expected = 0.5 + lead / (2 * run.timing.token_period_ns)
+    expected = shuffle_share(run.scenario.ring, near, far, run.timing.token_period_ns)
     exchange = f"; at an exchange in London {_EXCHANGE_SHARE} %" if one == "London" else ""
     yield from _entry(
         "first",
@@ -118,16 +117,12 @@ def _verdict(run: TimedRun, *, interrupted: bool) -> Iterator[str]:
 
 
 def next_steps(file: Path | None, seed: int) -> Iterator[str]:
-    """Commands to copy; those that need the repository's files only where these are."""
+    """Commands to copy."""
     here = Path(".venv/bin/isocast")
     command = str(here) if here.exists() else "isocast"
-    own = Path("scenarios/ten-cities.toml")
-    scenario = file or (own if own.exists() else None)
     yield "Next:"
-    if scenario is not None:
-        yield f"  {command} sim run {scenario} --seed {seed}  # the same run in figures"
-    if own.exists():
-        yield f"  {command} sim show scenarios/partition.toml --speed 5  # six cities against four"
+    yield f"  {command} sim run {file or _TEN_CITIES} --seed {seed}  # the same run in figures"
+    yield f"  {command} sim show scenarios/partition.toml --speed 5  # six cities against four"
     yield f"  {command} sim swarm --seeds 20  # random worlds with faults"
     yield f"  {command} sim swarm --seeds 50 --mutant half-is-enough  # caught"
     yield f"  {command} demo  # the same machines as real processes"
@@ -143,7 +138,7 @@ def watch(scenario: Scenario, seed: int) -> tuple[Scene, TimedRun]:
     class WatchedReceiver(PrimaryReceiver):
         """The product's receiver; what goes in and comes out is counted."""
 
-        def step(self, event: PrimaryReceiverInput, now: int) -> tuple[Effect, ...]:
+        def step(self, event: PrimaryReceiverInput, now: int) -> tuple[ReceiverEffect, ...]:
             site = self.receiver.site
             if isinstance(event, PacketsArrived) and scene.sites[site].lacking:
                 scene.arrived(site, event.packets)
@@ -190,9 +185,7 @@ def state_of(scene: Scene, run: TimedRun, site: ObservedSite) -> str:
     return "token" if scene.holder == site.site else "ring"
 
 
-_TEN_CITIES = "ten-cities.toml"
-"""Comes with the package; scenarios/ has it too."""
-
+_TEN_CITIES = Path("scenarios/ten-cities.toml")
 _FRAMES_PER_S = 10
 _BEATS_PER_STEP = 12
 """Of a step of `TimedRun.run`, a quarter of a token period: some 20 ms at a token a second."""
@@ -203,13 +196,12 @@ _STATUS_EVERY_NS = 5 * SECOND
 
 def ten_cities() -> Scenario:
     """Ten cities: quiet, losses, a crash, a return."""
-    text = files("isocast.cli").joinpath(_TEN_CITIES).read_text(encoding="utf-8")
-    return scenario_from_mapping(tomllib.loads(text), _TEN_CITIES)
+    return load_scenario(shipped(_TEN_CITIES))
 
 
 def show_scenario(file: Path | None, seed: int | None, speed: float | None, *, headless: bool) -> int:
     """Show a scenario to its end, or to Ctrl-C; then sum up. 1 if a checker found a violation."""
-    scenario = ten_cities() if file is None else load_scenario(file)
+    scenario = ten_cities() if file is None else load_scenario(shipped(file))
     if scenario.protocol != "timed" or scenario.exchange is not None:
         rule = "only the timed protocol is shown; `isocast sim run` reports its figures"
         raise ConfigurationError(str(file), "protocol", rule)
@@ -299,8 +291,9 @@ def _say(note: LogNote) -> None:
 def _status(scene: Scene, run: TimedRun) -> str:
     token = scene.token.token_number if scene.token else 0
     return (
-        f"{to_seconds(scene.now):6.1f} s  … token {token}, {scene.releases.messages:,} messages released,"
-        f" {scene.lost:,} packets lost, {scene.regained:,} repaired, {len(run.suite.violations)} violations"
+        f"{to_seconds(scene.now):6.1f} s  … token {token}, {counted(scene.releases.messages, 'message')} released,"
+        f" {counted(scene.lost, 'packet')} lost, {scene.regained:,} repaired,"
+        f" {counted(len(run.suite.violations), 'violation')}"
     )
 
 
@@ -456,7 +449,7 @@ def _counted(scene: Scene, run: TimedRun, *, roomy: bool) -> list[tuple[str, str
     if roomy:
         rows.append(("rings", str(run.recorder.rings), ""))
     rows += [
-        ("lost", f"{scene.lost:,} packets", "red" if scene.loss else ""),
+        ("lost", counted(scene.lost, "packet"), "red" if scene.loss else ""),
         ("repaired", f"{scene.regained:,}", "green"),
         ("gaps", f"{scene.gaps:,}" if scene.gaps else "none", "bold red" if scene.gaps else "green"),
         ("late", f"{scene.faults:,} releases" if scene.faults else "none", "yellow" if scene.faults else "green"),

@@ -11,8 +11,10 @@ from cyclopts import Parameter
 
 from isocast.cli.options import Flag
 from isocast.cli.render import Progress, figure, line, note, show_json, show_table
+from isocast.cli.shipped import shipped
 from isocast.studies.spreading import Engine, Spreading
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.studies.sweeps.summary import PointSummary
@@ -22,11 +24,11 @@ __all__ = ["SWEEP_EXAMPLES", "sweep"]
 
 SWEEP_EXAMPLES = """Examples:
 
-    isocast sim sweep scenarios/quiet.toml --vary loss=0,0.01,0.05 --vary receivers=5,10 --seeds 1-5
+    isocast sim sweep scenario.toml --vary loss=0,0.01,0.05 --vary receivers=5,10 --seeds 1-5
 
-    isocast sim sweep scenarios/paper/tree-loss.toml --vary nack_sets=1,2,3 --vary messages=4000 --out sets.csv
+    isocast sim sweep scenario.toml --vary nack_sets=1,2,3 --vary messages=4000 --out sets.csv
 
-    isocast sim sweep scenarios/lossy-world.toml --vary loss=0.01,0.02,0.05 --seeds 1-20 --png loss.png --engine spark
+    isocast sim sweep scenario.toml --vary loss=0.01,0.02,0.05 --seeds 1-20 --png loss.png --engine spark
 
 Exit code: 0 every run was safe, 1 one was not, or failed: its row has the reason; 2 bad input.
 """
@@ -83,11 +85,11 @@ def sweep(scenario: Path, /, *, options: SweepOptions = _DEFAULTS) -> int:
     Parameters
     ----------
     scenario
-        A TOML file, such as those in scenarios/.
+        A TOML file; those of the repository are in scenarios/.
     """
     from isocast.studies.sweeps.sweep import load_sweep
 
-    wanted = load_sweep(scenario, options.vary, options.seeds)
+    wanted = load_sweep(shipped(scenario), options.vary, options.seeds)
     how = options.spreading
     _check_outputs(options)
     from isocast.studies.sweeps.summary import summarise
@@ -183,7 +185,7 @@ def _show(result: SweepResult, points: Sequence[PointSummary], chosen: Sequence[
         rows.append((*values, *cells, f"{bad} of {point.runs}: {point.reason}" if bad else ""))
     show_table(title, (*sweep.vary, *[_short(name) for name in chosen], "not safe"), rows)
     counts: Mapping[str, int] = {status.value: result.count(status) for status in Status}
-    line(f"{len(result.rows):,} runs: {figure(counts)}.")
+    line(f"{counted(len(result.rows), 'run')}: {figure(counts)}.")
 
 
 def _short(name: str) -> str:

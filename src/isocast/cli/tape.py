@@ -34,6 +34,8 @@ _EXAMPLES = """Examples:
 
     isocast tape --feed day.parquet --summary --json
 
+    isocast tape --feed S013019-v50.txt.gz --symbols AAPL --depth 5
+
 What floors publish and nobody can believe is counted and named by --summary; it is no reason to end. Exit code 2 means
 bad input, 3 that the machine refused.
 """
@@ -52,6 +54,7 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     day: str | None = None,
     symbols: str | None = None,
     floors: str | None = None,
+    depth: Count | None = None,
     summary: Flag = False,
     at: str | None = None,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
@@ -64,16 +67,18 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
 ) -> int:
     """Show the tape: for each symbol the last sale, best bid and offer of all floors, volume and status.
 
-    Corrections and cancels of earlier trades are applied; what floors publish and nobody can believe is counted. Live,
-    it listens as one of the market's customers, from the beginning of what is kept, until Ctrl-C. Several stripes are
-    one sequence, by token instant, stripe and sequence, and its messages are numbered from 1 on.
+    Best prices are those of quotes, and of the books of floors that publish orders instead; a book that has missed
+    something is marked incomplete. Corrections and cancels of earlier trades are applied; what floors publish and
+    nobody can believe is counted. Live, it listens as one of the market's customers, from the beginning of what is
+    kept, until Ctrl-C. Several stripes are one sequence, by token instant, stripe and sequence, and its messages are
+    numbered from 1 on.
 
     Parameters
     ----------
     config
         The file of a running market.
     name
-        Which customer of the file to be; if left out, the first that nobody is yet.
+        Which customer of the file to be; if left out, a guest.
     journal
         A journal, or one segment of it, instead of a market; of several stripes one of each. It may be in use.
     feed
@@ -84,6 +89,8 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
         Only these, with commas between them.
     floors
         Only what these floors publish, with commas between them.
+    depth
+        Show books instead, so many levels of each side: the displayed orders of all floors, put together by price.
     summary
         Print the end-of-day summary of each symbol and floor, and what was wrong.
     at
@@ -104,6 +111,9 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     json
         Print JSON: an object on each line, for each symbol that changed; with --summary one object.
     """
+    from isocast.runtime.watch.plain_structlog import import_structlog
+
+    import_structlog()
     from isocast.cli.stripe_choice import read_choice
     from isocast.cli.tape_live import Moment, Wanted, load_snapshot, save_snapshot
     from isocast.runtime.market.finding import find_market
@@ -119,8 +129,10 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
         raise ConfigurationError(
             "command line", "--at", "is for journals and feeds: a running market is shown as it is now"
         )
+    if depth is not None and summary:
+        raise ConfigurationError("command line", "--depth", "is not for --summary, which is of the day")
     moment = Moment.read(at)
-    wanted = Wanted.read(symbols, floors, count)
+    wanted = Wanted.read(symbols, floors, count, depth)
     shown, is_new = load_snapshot(snapshot)
     digest = _new_digest() if summary and is_new else None
     if config is not None:
@@ -174,8 +186,15 @@ def _start(text: str | None, shown: Tape) -> Start:
 
 
 def _print(shown: Tape, wanted: Wanted, digest: TapeDigest | None, *, summary: bool, as_json: bool, live: bool) -> int:
-    from isocast.cli.tape_view import show_summary, show_symbols, summary_as_json, view_as_json
-    from isocast.ticker.views import symbol_views
+    from isocast.cli.tape_view import (
+        show_depth,
+        show_summary,
+        show_symbols,
+        summary_as_json,
+        view_as_json,
+    )
+    from isocast.runtime.client.live_tape import depth_fields
+    from isocast.ticker.views import depth_views, symbol_views
 
     if summary:
         if as_json:
@@ -186,10 +205,17 @@ def _print(shown: Tape, wanted: Wanted, digest: TapeDigest | None, *, summary: b
     if as_json:
         from json import dumps
 
-        for view in symbol_views(shown, wanted.symbols, wanted.floors) if not live else ():
-            line(dumps(view_as_json(view, shown.sequence)))
+        if wanted.depth is not None and not live:
+            for depth in depth_views(shown, wanted.depth, wanted.symbols, wanted.floors):
+                line(dumps({"sequence": shown.sequence, **depth_fields(depth)}))
+        elif not live:
+            for view in symbol_views(shown, wanted.symbols, wanted.floors):
+                line(dumps(view_as_json(view, shown.sequence)))
     elif not live or not sys.stdout.isatty():
-        show_symbols(shown, wanted.symbols, wanted.floors)
+        if wanted.depth is not None:
+            show_depth(shown, wanted.depth, wanted.symbols, wanted.floors)
+        else:
+            show_symbols(shown, wanted.symbols, wanted.floors)
     if shown.faults.total and not as_json:
         note(f"isocast: {counted(shown.faults.total, 'event')} in doubt: --summary names them")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +17,13 @@ from typing import Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from isocast.cli.listen import tell_silence
+from isocast.cli.listen import tell_silence, until_first
 from isocast.cli.live_view import can_draw, live_screen
 from isocast.cli.render import line, note
-from isocast.cli.tape_view import live_frame, view_as_json
+from isocast.cli.tape_view import depth_frame, live_frame, view_as_json
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.client.listener import Listener, Start
-from isocast.runtime.client.live_tape import take_batch, take_messages
+from isocast.runtime.client.live_tape import depth_fields, take_batch, take_messages
 from isocast.runtime.client.received import ReceivedBatch
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_segments import segment_files
@@ -31,10 +31,11 @@ from isocast.runtime.operate import shutdown
 from isocast.striping.routing import heard_once
 from isocast.terms.errors import ConfigurationError, JournalError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.instants import read_instant
-from isocast.terms.market import Mic, Symbol
+from isocast.terms.instruments import check_name
+from isocast.terms.market import SYMBOL_BYTES, Mic, Symbol
 from isocast.terms.quantities import counted
 from isocast.ticker.tape import Tape
-from isocast.ticker.views import symbol_views
+from isocast.ticker.views import codes_of, depth_views, symbol_views
 from isocast.wire.events import EventArray
 from isocast.wire.journal_blocks import BlockView
 
@@ -87,11 +88,19 @@ class Wanted:
     symbols: list[str] | None = None
     floors: list[str] | None = None
     count: int | None = None
+    depth: int | None = None
+    """Levels of each side of a book; None if books are not wanted."""
 
     @classmethod
-    def read(cls, symbols: str | None, floors: str | None, count: int | None) -> Self:
+    def read(cls, symbols: str | None, floors: str | None, count: int | None, depth: int | None = None) -> Self:
         """As a user writes it."""
-        return cls(_names("--symbols", symbols, Symbol), _names("--floors", floors, Mic), count)
+        return cls(_names("--symbols", symbols, _called), _names("--floors", floors, Mic), count, depth)
+
+    @property
+    def plain_symbols(self) -> list[str] | None:
+        """Symbols by which to choose what is heard; None if all of it is: a full name says no symbol by itself."""
+        is_plain = self.symbols is not None and all(isinstance(name, Symbol) for name in self.symbols)
+        return self.symbols if is_plain else None
 
     def part(self, sequences: Sequences, read: int) -> int:
         """How many events of a block are wanted after so many were read: those of whole messages, at least `count`."""
@@ -105,7 +114,14 @@ class Wanted:
         return self.count is not None and read >= self.count
 
 
-def _names(option: str, text: str | None, form: type[Symbol | Mic]) -> list[str] | None:
+def _called(text: str) -> str:
+    """A symbol, or the full name of an instrument."""
+    if text.isascii() and len(text) <= SYMBOL_BYTES:
+        return Symbol(text)
+    return check_name(text)
+
+
+def _names(option: str, text: str | None, form: Callable[[str], str]) -> list[str] | None:
     if text is None:
         return None
     try:
@@ -173,6 +189,7 @@ def tell_gap(tape: Tape, first_sequence: int) -> None:
     """Say which messages a tape does not get: it is not complete then."""
     expected = tape.sequence + 1
     if first_sequence > expected:
+        (tape.gap if tape.sequence else tape.books.gap)()
         note(f"isocast: sequences {expected:,} to {first_sequence - 1:,} are not here: the tape lacks what they say")
 
 
@@ -307,7 +324,7 @@ def watch(  # noqa: PLR0913 - what, as whom, from where, until when, how
         start=start,
         told=_tell,
         stripes=stripes,
-        symbols=wanted.symbols if stripes is None else None,
+        symbols=wanted.plain_symbols if stripes is None else None,
         merged=merged,
     )
     shutdown.run(_watch(listener, tape, wanted, seconds, digest, as_json=as_json))
@@ -331,18 +348,10 @@ async def _watch(
                 lines += f" in stripes {', '.join(map(str, listener.stripes))}"
             note(f"isocast: the tape as {listener.plan.origin} hears it from {lines}; Ctrl-C ends it")
             hearing = _hear(listener, tape, wanted, digest, as_json=as_json)
-            work = [asyncio.create_task(hearing), asyncio.create_task(stop.wait())]
-            beside = [asyncio.create_task(tell_silence(listener))]
+            beside = [tell_silence(listener)]
             if not as_json and can_draw():
-                beside.append(asyncio.create_task(_draw(listener, tape, wanted)))
-            done, _ = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            for task in (*work, *beside):
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    if task not in done:
-                        await task
-            for task in done:
-                await task
+                beside.append(_draw(listener, tape, wanted))
+            await until_first([hearing, stop.wait()], beside, seconds)
 
 
 async def _hear(listener: Listener, tape: Tape, wanted: Wanted, digest: TapeDigest | None, *, as_json: bool) -> None:
@@ -363,14 +372,20 @@ def _write_changes(tape: Tape, wanted: Wanted, batch: ReceivedBatch, number: int
     """A row for each symbol that the batch speaks of."""
     names = [name.decode("ascii") for name in np.unique(batch.events["symbol"][:number]).tolist() if name]
     if wanted.symbols is not None:
-        names = [name for name in names if name in wanted.symbols]
-    for view in symbol_views(tape, names, wanted.floors):
-        line(dumps(view_as_json(view, tape.sequence)))
+        chosen = codes_of(tape, wanted.symbols)
+        names = [name for name in names if name in chosen]
+    if wanted.depth is not None:
+        for depth in depth_views(tape, wanted.depth, names, wanted.floors):
+            line(dumps({"sequence": tape.sequence, **depth_fields(depth)}))
+    else:
+        for view in symbol_views(tape, names, wanted.floors):
+            line(dumps(view_as_json(view, tape.sequence)))
     sys.stdout.flush()
 
 
 async def _draw(listener: Listener, tape: Tape, wanted: Wanted) -> None:
     with live_screen() as draw:
         while True:
-            draw(partial(live_frame, listener.market.name, tape, wanted.symbols, wanted.floors))
+            frame = live_frame if wanted.depth is None else partial(depth_frame, wanted.depth)
+            draw(partial(frame, listener.market.name, tape, wanted.symbols, wanted.floors))
             await asyncio.sleep(_FRAME_S)

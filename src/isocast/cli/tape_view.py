@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING
 
 from isocast.cli.render import figure, line, show_table
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.terms.market import EventKind, MarketStatus, from_ticks
+from isocast.terms.instruments import Scale, scale_of
+from isocast.terms.market import EventKind, MarketStatus
+from isocast.terms.quantities import counted
 from isocast.ticker.quotes import floor_name
 from isocast.ticker.records import FaultName
 from isocast.ticker.tape import Tape, state_digest
 from isocast.ticker.views import (
     Best,
     DayRow,
+    Depth,
+    DepthLevel,
     SymbolView,
     busiest,
+    codes_of,
     day_rows,
+    depth_views,
     left_out,
     symbol_views,
     tentative,
@@ -28,7 +34,15 @@ from isocast.ticker.views import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["live_frame", "show_summary", "show_symbols", "summary_as_json", "view_as_json"]
+__all__ = [
+    "depth_frame",
+    "live_frame",
+    "show_depth",
+    "show_summary",
+    "show_symbols",
+    "summary_as_json",
+    "view_as_json",
+]
 
 _Names = Collection[str] | None
 
@@ -58,16 +72,20 @@ _FRAME_LINES = 5
 # ---- cells
 
 
-def _price(ticks: int | None) -> str:
-    return "" if ticks is None else f"{from_ticks(ticks):,.4f}"
+def _price(ticks: int | None, scale: Scale) -> str:
+    return "" if ticks is None else f"{scale.to_price(ticks):,f}"
 
 
-def _change(ticks: int | None) -> str:
-    return "" if ticks is None else f"{from_ticks(ticks):+,.4f}"
+def _change(ticks: int | None, scale: Scale) -> str:
+    return "" if ticks is None else f"{scale.to_price(ticks):+,f}"
 
 
-def _best(best: Best | None) -> str:
-    return "" if best is None else f"{_price(best.price)} × {best.size:,}"
+def _quantity(whole: int, scale: Scale) -> str:
+    return f"{scale.to_quantity(whole):,}"
+
+
+def _best(best: Best | None, scale: Scale) -> str:
+    return "" if best is None else f"{_price(best.price, scale)} × {_quantity(best.size, scale)}"
 
 
 def _clock(instant: int) -> str:
@@ -82,20 +100,22 @@ def _status(view: SymbolView) -> str:
     parts = [] if view.status is None else [view.status.name.lower()]
     if view.status in _STOPPED:
         parts.append(",".join(view.status_floors))
+    if view.incomplete:
+        parts.append(f"incomplete {','.join(view.incomplete)}")
     return " ".join([*parts, view.market.upper()]).strip()
 
 
 def _cells(view: SymbolView) -> tuple[str, ...]:
-    last = view.last
+    last, scale = view.last, scale_of(view.symbol)
     return (
-        view.symbol,
-        _price(last.price) if last else "",
+        view.name,
+        _price(last.price, scale) if last else "",
         last.floor if last else "",
         _clock(last.time) if last else "",
-        _change(view.change),
-        _best(view.bid),
-        _best(view.ask),
-        f"{view.volume:,}",
+        _change(view.change, scale),
+        _best(view.bid, scale),
+        _best(view.ask, scale),
+        _quantity(view.volume, scale),
         _status(view),
     )
 
@@ -104,17 +124,21 @@ def _cells(view: SymbolView) -> tuple[str, ...]:
 
 
 def view_as_json(view: SymbolView, sequence: int) -> dict[str, object]:
-    """A symbol for programs: prices as text, exactly."""
-    last = view.last
+    """A symbol for programs: prices as text, exactly, and so are quantities with fractions."""
+    last, scale = view.last, scale_of(view.symbol)
+    sale = None
+    if last is not None:
+        sale = {**asdict(last), "price": _plain(last.price, scale), "quantity": _whole(last.quantity, scale)}
     return {
-        "symbol": view.symbol,
+        "symbol": view.name,
         "sequence": sequence,
-        "last": None if last is None else {**asdict(last), "price": str(from_ticks(last.price))},
-        "change": None if view.change is None else str(from_ticks(view.change)),
-        "bid": _best_as_json(view.bid),
-        "ask": _best_as_json(view.ask),
+        "last": sale,
+        "change": None if view.change is None else _plain(view.change, scale),
+        "bid": _best_as_json(view.bid, scale),
+        "ask": _best_as_json(view.ask, scale),
         "market": view.market or "normal",
-        "volume": view.volume,
+        "incomplete": list(view.incomplete),
+        "volume": _whole(view.volume, scale),
         "trades": view.trades,
         "status": None if view.status is None else view.status.name.lower(),
         "status_floors": list(view.status_floors),
@@ -122,8 +146,19 @@ def view_as_json(view: SymbolView, sequence: int) -> dict[str, object]:
     }
 
 
-def _best_as_json(best: Best | None) -> dict[str, object] | None:
-    return None if best is None else {**asdict(best), "price": str(from_ticks(best.price))}
+def _plain(ticks: int, scale: Scale) -> str:
+    return f"{scale.to_price(ticks):f}"
+
+
+def _whole(quantity: int, scale: Scale) -> int | str:
+    units = scale.to_quantity(quantity)
+    return units if isinstance(units, int) else f"{units:f}"
+
+
+def _best_as_json(best: Best | None, scale: Scale) -> dict[str, object] | None:
+    if best is None:
+        return None
+    return {**asdict(best), "price": _plain(best.price, scale), "size": _whole(best.size, scale)}
 
 
 def show_symbols(tape: Tape, symbols: _Names, floors: _Names) -> None:
@@ -143,9 +178,10 @@ def live_frame(market: str, tape: Tape, symbols: _Names, floors: _Names, width: 
     """As many symbols as there is room for, the busiest first."""
     room = max(height - _FRAME_LINES, 1)
     names = busiest(tape, len(tape.lines.symbols), floors)
-    names = names if symbols is None else [name for name in names if name in symbols]
+    chosen = None if symbols is None else codes_of(tape, symbols)
+    names = names if chosen is None else [name for name in names if name in chosen]
     views = {view.symbol: view for view in symbol_views(tape, names[:room], floors)}
-    title = f"{market}: {figure(tape.events)} events, sequence {figure(tape.sequence)}"
+    title = f"{market}: {counted(tape.events, 'event')}, sequence {figure(tape.sequence)}"
     if len(names) > room:
         title += f"; {room} of {figure(len(names))} symbols"
     return _drawn(title, [views[name] for name in names[:room]], width)
@@ -173,16 +209,69 @@ def _drawn(title: str, views: list[SymbolView], width: int) -> Table:
     return table
 
 
+# ---- books
+
+
+_DEPTH_HEADERS = ("symbol", "orders", "size", "bid", "ask", "size", "orders", "book")
+
+
+def _depth_rows(depths: list[Depth]) -> list[tuple[str, ...]]:
+    """A row for each level: bids to the left, offers to the right."""
+    rows = []
+    for depth in depths:
+        scale = scale_of(depth.symbol)
+        state = depth.market.upper() + (f" incomplete {','.join(depth.incomplete)}" if depth.incomplete else "")
+        for place in range(max(len(depth.bids), len(depth.asks), 1)):
+            bid, ask = (_level_cells(side[place : place + 1], scale) for side in (depth.bids, depth.asks))
+            first = place == 0
+            rows.append((depth.name if first else "", *reversed(bid), *ask, state.strip() if first else ""))
+    return rows
+
+
+def _level_cells(level: tuple[DepthLevel, ...], scale: Scale) -> tuple[str, str, str]:
+    cells = ((_price(one.price, scale), f"{scale.to_quantity(one.size):,}", f"{one.orders:,}") for one in level)
+    return next(cells, ("", "", ""))
+
+
+def show_depth(tape: Tape, levels: int, symbols: _Names, floors: _Names) -> None:
+    """The books of all symbols once, by name."""
+    depths = depth_views(tape, levels, symbols, floors)
+    show_table(f"Books at sequence {figure(tape.sequence)}", _DEPTH_HEADERS, _depth_rows(depths))
+
+
+def depth_frame(
+    levels: int, market: str, tape: Tape, symbols: _Names, floors: _Names, width: int, height: int
+) -> Table:
+    """Books as far as there is room, those of the busiest symbols first."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    room = max(height - _FRAME_LINES, 1)
+    depths = {depth.symbol: depth for depth in depth_views(tape, levels, symbols, floors)}
+    names = [name for name in busiest(tape, len(tape.lines.symbols), floors) if name in depths]
+    rows = _depth_rows([depths[name] for name in names[:room]])[:room]
+    title = f"{market}: {figure(len(depths))} books, sequence {figure(tape.sequence)}"
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in _DEPTH_HEADERS:
+        text = header in ("symbol", "book")
+        table.add_column(header, justify="left" if text else "right", no_wrap=True, max_width=max(width // 2, 8))
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
 # ---- the day
 
 
 def _day_cells(row: DayRow) -> tuple[str, ...]:
+    scale = scale_of(row.symbol)
     return (
-        row.symbol,
+        row.name,
         row.floor or "all",
-        *(_price(price) for price in (row.open, row.high, row.low, row.close)),
-        f"{row.volume:,}",
-        "" if row.vwap is None else f"{row.vwap:,.6f}",
+        *(_price(price, scale) for price in (row.open, row.high, row.low, row.close)),
+        _quantity(row.volume, scale),
+        "" if row.vwap is None else f"{row.vwap:,f}",
         f"{row.trades:,}",
         f"{row.cancelled:,}",
         f"{row.corrected:,}",
@@ -264,11 +353,13 @@ def summary_as_json(tape: Tape, symbols: _Names, floors: _Names, digest: TapeDig
 
 
 def _day_as_json(row: DayRow) -> dict[str, object]:
-    prices = {name: getattr(row, name) for name in ("open", "high", "low", "close")}
+    prices, scale = {name: getattr(row, name) for name in ("open", "high", "low", "close")}, scale_of(row.symbol)
     return {
-        **asdict(row),
+        **{key: value for key, value in asdict(row).items() if key != "name"},
+        "symbol": row.name,
         "floor": row.floor or None,
-        **{name: None if price is None else str(from_ticks(price)) for name, price in prices.items()},
+        **{name: None if price is None else _plain(price, scale) for name, price in prices.items()},
+        "volume": _whole(row.volume, scale),
         "vwap": None if row.vwap is None else str(row.vwap),
         "status": None if row.status is None else row.status.name.lower(),
     }

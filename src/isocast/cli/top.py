@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,7 +30,7 @@ _EXAMPLES = """Examples:
 
     isocast top --config market.toml
 
-    isocast top --url 10.0.0.5:7780 --url 10.0.0.6:7780
+    isocast top --url 10.0.0.5:7780 --url 10.0.0.6:7780 --authority keys/tls/ca.crt --token-file keys/status.token
 
     isocast top --config market.toml --once
 
@@ -46,6 +47,8 @@ def _top(
     *,
     config: Config | None = None,
     url: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
+    authority: Path | None = None,
+    token_file: Path | None = None,
     once: Flag = False,
     interval: Annotated[float, Parameter(validator=Number(gte=0.1, lte=3600))] = 1.0,
     json: Flag = False,
@@ -60,6 +63,10 @@ def _top(
         The market's file: its nodes are shown.
     url
         HOST:PORT where a node serves its status; may be given several times, instead of a file.
+    authority
+        The certificate of the market's authority (tls/ca.crt), for a --url whose page speaks TLS.
+    token_file
+        The file of the token that such a page asks for (status.token).
     once
         Print one frame and end, as happens anyway where there is no terminal.
     interval
@@ -67,7 +74,7 @@ def _top(
     json
         Print all statuses once, as a JSON list.
     """
-    title, targets = _targets(config, url or [])
+    title, targets = _targets(config, url or [], authority, token_file)
     if json:
         answers = _look(targets)
         show_json([_as_json(answer) for answer in answers])
@@ -78,27 +85,28 @@ def _top(
     return 0
 
 
-def _targets(config: Path | None, urls: list[str]) -> tuple[str, list[Target]]:
-    from isocast.runtime.watch.status import Target
+def _targets(
+    config: Path | None, urls: list[str], authority: Path | None, token_file: Path | None
+) -> tuple[str, list[Target]]:
+    from isocast.runtime.market.tls_files import read_token
+    from isocast.runtime.net.tls import trusting
+    from isocast.runtime.watch.status import node_target
 
     if config is not None and urls:
         raise ConfigurationError("command line", "--config", "give either a market's file or --url HOST:PORT")
     if urls:
-        return "", [_target(text) for text in urls]
+        tls = None if authority is None else trusting(authority)
+        token = "" if token_file is None else read_token(token_file)
+        return "", [replace(_target(text), tls=tls, token=token) for text in urls]
+    if authority is not None or token_file is not None:
+        raise ConfigurationError("command line", "--token-file", "a market's file names its own: give it with --url")
     from isocast.runtime.market.file import load_market
     from isocast.runtime.market.finding import find_market
     from isocast.runtime.market.model import NodeRole
 
     market = load_market(find_market(config))
     targets = [
-        Target(
-            plan.address,
-            plan.http_port,
-            plan.name,
-            plan.role.value,
-            plan.place.name if plan.place else "",
-            may_be_away=plan.role is NodeRole.CUSTOMER and not plan.start,
-        )
+        node_target(market, plan, may_be_away=plan.role is NodeRole.CUSTOMER and not plan.start)
         for plan in market.nodes
         if plan.http_port
     ]
@@ -108,10 +116,10 @@ def _targets(config: Path | None, urls: list[str]) -> tuple[str, list[Target]]:
 
 
 def _target(text: str) -> Target:
-    """HOST:PORT, with or without http:// before it."""
+    """HOST:PORT, with or without http:// or https:// before it."""
     from isocast.runtime.watch.status import Target
 
-    host, _, port = text.removeprefix("http://").rstrip("/").rpartition(":")
+    host, _, port = text.removeprefix("http://").removeprefix("https://").rstrip("/").rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= _PORT_MAX):
         raise ConfigurationError("command line", "--url", f'"{text}" is not HOST:PORT')
     return Target(host.strip("[]"), int(port))

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from isocast.runtime.watch.status import NodeStatus, Spread, StatusAnswer
 from isocast.terms.instants import SECOND
+from isocast.terms.quantities import counted
 
 __all__ = ["frame", "release_skew"]
 
@@ -152,7 +153,12 @@ _STATE = _Column("state", _state, left=True)
 _EVENTS = _Column("events/s", lambda status: _figure(status.rates.events))
 _DROPS = _Column("drops", _wrong("kernel_drops_total", "unsent_packets_total"))
 _LOST = _Column("lost", _total("injected_losses_total"), spare=2)
-_REFUSED = ("authentication_failures_total", "malformed_packets_total", "unknown_senders_total")
+_REFUSED = (
+    "authentication_failures_total",
+    "malformed_packets_total",
+    "unknown_senders_total",
+    "another_market_packets_total",
+)
 _FORGED = _Column("refused", _total(*_REFUSED), spare=2)
 _CPU = _Column("CPU", lambda status: f"{100 * status.rates.cpu:.0f} %", spare=2)
 _EPOCH = _Column("epoch", lambda status: status.gauges.epoch or _UNKNOWN, spare=1)
@@ -367,7 +373,7 @@ def _troubles(answers: Sequence[StatusAnswer]) -> list[Text]:
             lines.append(_trouble(status.name, f"waiting: {status.gauges.waiting}", "", "magenta"))
         for alarm in status.alarms:
             recent = status.at_ns - alarm.last_ns <= _RECENT_NS
-            often = f"{alarm.count:,} times, last" if alarm.count > 1 else "once,"
+            often = f"{counted(alarm.count, 'time')}, last" if alarm.count > 1 else "once,"
             times = f" ({often} {_ago(status.at_ns - alarm.last_ns)})"
             style = "bold red" if recent else "color(245)"
             alarms.append((alarm.last_ns, _trouble(status.name, alarm.text + times, alarm.remedy, style)))

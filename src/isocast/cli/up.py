@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.node import processes_of
+from isocast.cli.node_run import processes_of
 from isocast.cli.options import Config, Flag
+from isocast.cli.render import note
 from isocast.runtime.operate import shutdown
 from isocast.terms.quantities import counted
 
@@ -183,6 +184,8 @@ _TRADE = '{"kind": "trade", "floor": "XLON", "symbol": "ISO", "price": "72.5", "
 
 def next_steps(market: Market, config: Path, names: Sequence[str]) -> list[str]:
     """Commands that show what a market does of which these nodes run."""
+    from isocast.runtime.market.guests import has_room_for_guests
+
     file = shlex.quote(str(config))
     steps = [f"isocast top --config {file}"]
     plans = [plan for plan in market.nodes if plan.name in names]
@@ -190,15 +193,19 @@ def next_steps(market: Market, config: Path, names: Sequence[str]) -> list[str]:
     if source is not None:
         steps.append(f"echo '{_TRADE}' | isocast publish --config {file} --source {source}")
     receiver = next((plan.name for plan in plans if plan.role.is_receiver), None)
-    if any(plan.role.value == "customer" and plan.name not in names for plan in market.nodes):
+    if has_room_for_guests(market) or any(
+        plan.role.value == "customer" and plan.name not in names for plan in market.nodes
+    ):
         steps.append(f"isocast listen --config {file}")
     elif receiver is not None:
-        # Every customer of the file has a process: nobody is left to listen as.
+        # Every customer of the file has a process, and guests are not let in: nobody is left to listen as.
         steps.append(f"isocast journal cat {shlex.quote(str(market.directory_of(receiver) / 'journal'))}")
     return steps
 
 
 _EXAMPLES = """Examples:
+
+    isocast up --example
 
     isocast up --config market.toml
 
@@ -214,9 +221,10 @@ SIGTERM or Ctrl-C stops all of them in order, a second one at once. Exit code 1 
 _NURSERY_FROM = 4
 """So many processes start sooner as forks of one that has imported everything."""
 _MODULES = (
-    "isocast.cli.node",
+    "isocast.cli.main",
     "isocast.runtime.hosts.process",
     "isocast.runtime.market.file",
+    "isocast.runtime.market.finding",
     *(
         f"isocast.runtime.hosts.{role}"
         for role in ("receiver", "source", "reformation", "retransmit", "customer", "secondary_source")
@@ -236,6 +244,7 @@ up = App(name="up", help_epilogue=_EXAMPLES)
 def _up(
     *,
     config: Config = None,
+    example: Flag = False,
     only: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     new: Annotated[bool, Parameter(name="--new", negative="")] = False,
     join: Annotated[list[str] | None, Parameter(name="--join", negative="", consume_multiple=True)] = None,
@@ -251,6 +260,8 @@ def _up(
     ----------
     config
         The market's file; if left out, that of ISOCAST_MARKET or ./market.toml.
+    example
+        Where there is no such file, make the example's first, with its keys: five cities, floors, customers.
     only
         Start these nodes alone: on each of several machines its own. NAME.s1 is a node's process in stripe 1 alone.
     new
@@ -266,7 +277,11 @@ def _up(
     """
     from isocast.runtime.market.file import load_market
     from isocast.runtime.market.finding import find_market, is_running
+    from isocast.runtime.watch.plain_structlog import import_structlog
 
+    import_structlog()
+    if example:
+        config = _example(config)
     config = find_market(config, running=False)
     market = load_market(config)
     started = [plan for plan in market.nodes if plan.start]
@@ -278,6 +293,29 @@ def _up(
         logs.mkdir(parents=True, exist_ok=True)
     with is_running(config):
         return shutdown.run(_run(config, plans, seconds, logs, report))
+
+
+def _example(config: Path | None) -> Path:
+    """The market's file and its keys, made where they are not there yet."""
+    from isocast.cli.config import write_new
+    from isocast.runtime.market.example import example_text
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.key_files import init_keys
+    from isocast.runtime.market.slots import free_slot
+    from isocast.terms.errors import ConfigurationError
+
+    try:
+        file = find_market(config, running=False)
+    except ConfigurationError:
+        file = Path("market.toml")
+    if not file.exists():
+        write_new(file, example_text(slot=free_slot()), "--config")
+        note(f"Wrote {file}, in which every key is explained.")
+    made = [key for key in init_keys(load_market(file)) if key.made]
+    if made:
+        note(f"Made {counted(len(made), 'key file')}.")
+    return file
 
 
 def _processes(market: Market, names: Sequence[str]) -> list[NodePlan]:
@@ -313,26 +351,28 @@ def _prepare(
 
 
 def _insist_on_nobody(market: Market, plans: list[NodePlan]) -> None:
-    """TransportError when nodes run already: each of them would only say that its ports are taken."""
-    import errno
-    import socket
-
+    """TransportError when nodes run already, or others are in their way: each node would only say that it cannot."""
+    from isocast.runtime.market.slots import clashes, is_up, key_to_move, sharer
     from isocast.terms.errors import TransportError
 
-    taken: list[str] = []
-    for plan in plans:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
-            try:
-                trial.bind((plan.address, plan.port))
-            except OSError as reason:
-                if reason.errno == errno.EADDRINUSE:
-                    taken.append(plan.name)
-    if taken:
-        who = "every node" if len(taken) == len(plans) else ", ".join(taken[:_NAMED])
-        more = f" and {len(taken) - _NAMED} more" if who != "every node" and len(taken) > _NAMED else ""
-        verb = "run" if who != "every node" and len(taken) > 1 else "runs"
-        rule = "or other programs have their ports: stop those first, or start the others with --only"
+    taken = clashes(plans)
+    if taken and is_up(market):
+        names = [clash.node for clash in taken]
+        who = "every node" if len(names) == len(plans) else ", ".join(names[:_NAMED])
+        more = f" and {len(names) - _NAMED} more" if who != "every node" and len(names) > _NAMED else ""
+        verb = "run" if who != "every node" and len(names) > 1 else "runs"
+        rule = f"by `isocast up` or `isocast node` of {market.file}: stop those first, or start the others with --only"
         raise TransportError(f"{who}{more} of {market.name} {verb} already, {rule}")
+    if taken:
+        first = taken[0]
+        rest = f" ({counted(len(taken) - 1, 'other node')} cannot start either)" if len(taken) > 1 else ""
+        rule = f"{first.where}, which {first.node} of {market.name} needs, is in use{rest}"
+        way = key_to_move(market, market.node(first.node), first.key)
+        raise TransportError(f"{rule}: stop who has it, start the others with --only, or set {way} in {market.file}")
+    other = sharer(market)
+    if other is not None:
+        rule = f"{market.name} would send in the groups of {other}, which runs here"
+        raise TransportError(f"{rule}: set {key_to_move(market)} in {market.file}")
 
 
 async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path | None, report: UpReport) -> int:
@@ -343,7 +383,7 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
     from isocast.runtime.operate.supervisor import Supervisor, node_command
     from isocast.runtime.watch.logs import notify
 
-    nursery = Nursery(_MODULES)
+    nursery = Nursery(_MODULES, config)
     supervisor = Supervisor(report.told, log_directory=logs, launch=_launch_by(nursery))
     asked, changed = asyncio.Event(), asyncio.Event()
 

@@ -77,7 +77,7 @@ class WorldOptions:
     master: str | None = None
     """Spark's master, such as spark://HOST:7077; this machine if left out."""
     svg: Path | None = None
-    """Draw maps and plots into this file (the extra `spark` has what it takes)."""
+    """Draw maps and plots into this file (needs the extra `plots`)."""
     png: Path | None = None
     """Draw maps and plots into this file."""
     width: int = 1800
@@ -90,7 +90,7 @@ class WorldOptions:
     def file(self, world: Path | None) -> Path:
         """The planet's file, once all options are judged; ConfigurationError for what cannot be."""
         if world is None:
-            rule = "is missing: name a planet's file, such as worlds/planet.toml; --example prints one"
+            rule = "is missing: name a planet's file; --example prints one"
             raise ConfigurationError("command line", "WORLD", rule)
         bounds = (
             ("--receivers", self.receivers, 2, _RECEIVERS_MAX),

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Protocol
 
 from isocast.feeds.outcomes import FeedFault, FeedLog
+from isocast.terms.errors import IsocastError
 
 __all__ = ["HEAD_BYTES", "compression_of", "expand", "is_bomb", "plain_name"]
 
@@ -106,7 +107,10 @@ class _Buffered:
 
 class _Zstd:
     def __init__(self) -> None:
-        import zstandard  # noqa: PLC0415 - many never meet it
+        try:
+            import zstandard  # noqa: PLC0415 - many never meet it
+        except ImportError as reason:
+            raise IsocastError("zstd needs the package zstandard: pip install 'isocast[zstd]'") from reason
 
         self._inflater = zstandard.ZstdDecompressor(max_window_size=_WINDOW_MAX).decompressobj()
         self.ended, self.rest = False, b""

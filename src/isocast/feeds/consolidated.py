@@ -7,7 +7,7 @@
     T trades            TRADE; its sale conditions as flags; id: the participant's reference, or the trade's number
     T corrections       CORRECTION, T cancels TRADE_CANCEL: id of the original
     TS trading status   STATUS, where it changes trading
-    Q quotes            QUOTE of both sides, the first LINKED
+    Q quotes            QUOTE of both sides, the first LINKED; their conditions are counted
 
 Integers are big-endian. Every other message is counted. Times are the participants' own and may step back.
 """
@@ -19,15 +19,11 @@ from operator import or_
 from struct import Struct
 from typing import NamedTuple
 
-import numpy as np
-
-from isocast.feeds.directories import MetSymbols
 from isocast.feeds.mappings import US_TAPE
-from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
-from isocast.feeds.packet_lines import Line, PacketLines
-from isocast.terms.conditions import conditions_of
+from isocast.feeds.outcomes import FeedFault
+from isocast.feeds.packet_lines import EventRow, Line, PacketReader
+from isocast.terms.conditions import conditions_of, quote_condition
 from isocast.terms.market import PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, MarketStatus, Side
-from isocast.wire.events import EVENT_DTYPE, EventArray
 
 __all__ = ["TapeReader", "is_cta_block", "is_utp_message"]
 
@@ -63,6 +59,7 @@ def _form(kind: EventKind, layout: str, names: str, decimals: int = _LONG, divis
 _LONG_TRADE = "symbol conditions price quantity"
 _ORIGINAL = f"{_LONG_TRADE} original"
 _QUOTE = "symbol bid bid_size ask ask_size"
+_CONDITIONED = f"{_QUOTE} condition"
 _CTA_HEAD, _UTP_HEAD = Struct(">HccBIIBIQ"), Struct(">cccBBQQQ")
 _CTA = {
     "TL": _form(EventKind.TRADE, "11sx4sQI", _LONG_TRADE),
@@ -72,18 +69,16 @@ _CTA = {
     "TE": _form(EventKind.TRADE_CANCEL, "11sx4sQQ4xQ", _ORIGINAL, _LONG, 10**6),
     "TC": _form(EventKind.CORRECTION, "11sx4sQI4xx8xQ", _ORIGINAL),
     "TS": _form(EventKind.STATUS, "11sx32xcc", "symbol status reason"),
-    "QL": _form(EventKind.QUOTE, "11sxxxQIQI", _QUOTE),
+    "QL": _form(EventKind.QUOTE, "11sxcxQIQI", "symbol condition bid bid_size ask ask_size"),
     "QQ": _form(EventKind.QUOTE, "5sHHHH", _QUOTE, _SHORT),
 }
 _UTP = {
-    "QE": _form(EventKind.QUOTE, "5sHHHH", _QUOTE, _SHORT),
-    "QF": _form(EventKind.QUOTE, "8x11sQIQI", _QUOTE),
+    "QE": _form(EventKind.QUOTE, "5sHHHHc", _CONDITIONED, _SHORT),
+    "QF": _form(EventKind.QUOTE, "8x11sQIQIc", _CONDITIONED),
     "TA": _form(EventKind.TRADE, "8x5sQHH4s", "symbol id price quantity conditions", _SHORT),
     "TW": _form(EventKind.TRADE, "8x11sQQI4s", "symbol id price quantity conditions"),
 }
 _UTP_CATEGORIES = b"QTCAV"
-
-Row = tuple[int, int, int, bytes, bytes, int, int, int, int, int]
 
 
 def is_cta_block(raw: bytes) -> bool:
@@ -96,32 +91,8 @@ def is_utp_message(raw: bytes) -> bool:
     return len(raw) >= _UTP_HEAD.size and raw[0] == ord("1") and raw[1] in _UTP_CATEGORIES
 
 
-class TapeReader:
-    """Reads blocks and messages in the order in which they come; `take` gives the events so far."""
-
-    def __init__(self, log: FeedLog) -> None:
-        """Nothing was read."""
-        self._log = log
-        self._lines = PacketLines(log)
-        self._met = MetSymbols()
-        self._rows: list[Row] = []
-
-    @property
-    def directory(self) -> list[Listing]:
-        """Every floor and symbol that was met."""
-        return self._met.directory
-
-    def take(self) -> EventArray:
-        """The events since the last time."""
-        events = np.array(self._rows, EVENT_DTYPE)
-        self._rows = []
-        self._met.meet(events)
-        return events
-
-    def end(self) -> EventArray:
-        """Nothing more will come."""
-        self._lines.end()
-        return self.take()
+class TapeReader(PacketReader):
+    """Reads blocks of the CTA and messages of the UTP."""
 
     def receive_block(self, raw: bytes, where: int, line: Line) -> None:
         """One block of the CTA."""
@@ -142,7 +113,10 @@ class TapeReader:
             at += size
 
     def receive_packet(self, messages: list[bytes], raw: bytes, number: int, where: int, line: Line) -> None:
-        """The messages of one MoldUDP64 packet of the UTP."""
+        """The messages of one MoldUDP64 packet of the UTP; a heartbeat and the end of a session have none."""
+        if not messages:
+            self._lines.reached(line, number, where)
+            return
         if not self._lines.is_fresh(raw, line, number, len(messages), where):
             return
         for message in messages:
@@ -233,7 +207,7 @@ class TapeReader:
         self, form: _Form, values: dict[str, bytes | int], place: tuple[bytes, bytes], time: int, where: int
     ) -> None:
         lot = 1 if time >= _SHARES_FROM * _UNIT_NS else _LOT
-        rows: list[Row] = []
+        rows: list[EventRow] = []
         for side, name in ((Side.BUY, "bid"), (Side.SELL, "ask")):
             price = self._ticks(int(values[name]), form.decimals, where)
             size = int(values[f"{name}_size"]) * lot if price else 0
@@ -244,6 +218,9 @@ class TapeReader:
             flags = int(EventFlag.LINKED) if side is Side.BUY else 0
             rows.append((EventKind.QUOTE, side, flags, *place, price, size, 0, time, 0))
         self._rows += rows
+        # A short quote of the CTA has no place for a condition: it is regular.
+        name = quote_condition(bytes(values.get("condition", b"R")).decode("latin-1"))
+        self._log.quote_conditions[name] = self._log.quote_conditions.get(name, 0) + 1
 
     def _ticks(self, price: int, decimals: int, where: int) -> int | None:
         """A price in ticks; None, and a fault, if it is finer or beyond what an event has."""

@@ -118,7 +118,7 @@ def day_clock(midnight: int | DayClock) -> DayClock:
     return midnight if isinstance(midnight, DayClock) else DayClock(midnight, zone_of("UTC"))
 
 
-# ---- Whether a feed's time steps back.
+# Whether a feed's time steps back.
 
 
 class ClockWatch:
@@ -141,7 +141,7 @@ class ClockWatch:
         self._latest = latest[-1]
 
 
-# ---- Times that a feed tells by the clock on the wall, to instants, in the feed's own order.
+# Times that a feed tells by the clock on the wall, to instants, in the feed's own order.
 
 
 SKIPPED_TIME = "a time that does not exist: clocks skip it on that day"

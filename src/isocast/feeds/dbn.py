@@ -56,7 +56,7 @@ _VENUES = (  # noqa: SIM905 - a table reads better without its quotes
 _FLOORS = np.zeros(1 << 16, f"S{MIC_BYTES}")
 _FLOORS[1 : len(_VENUES) + 1] = _VENUES
 
-# ---- Metadata: which schema, and which symbol each instrument is on which day.
+# Metadata: which schema, and which symbol each instrument is on which day.
 
 _SCHEMAS = (  # noqa: SIM905 - as above
     "mbo mbp-1 mbp-10 tbbo trades ohlcv-1s ohlcv-1m ohlcv-1h ohlcv-1d definition statistics status imbalance ohlcv-eod"
@@ -189,9 +189,6 @@ class _Names:
         found = (places >= 0) & (self._keys[places] >> np.uint64(32) == numbers)
         found &= self._ends[places] > days.astype(np.int64)
         return np.where(found, places, -1)
-
-
-# ---- Records.
 
 
 def _letters(*names: str) -> list[tuple[str, str]]:

@@ -32,6 +32,7 @@ __all__ = [
     "Indices",
     "OrderTable",
     "Standing",
+    "are_letters",
     "floor_messages",
     "framed",
     "records_at",
@@ -176,7 +177,7 @@ def records_at(block: Bytes, places: Indices, layout: np.dtype[np.void]) -> npt.
     return overlapping[places].view(layout)
 
 
-# ---- Floors in an ITCH feed, which has no place for them: participant positions that name a floor for each stock.
+# Floors in an ITCH feed, which has no place for them: participant positions that name a floor for each stock.
 #
 # L, stock blank      the participant is a floor, and this number is the whole floor's
 # L, stock            this number is the stock on that floor
@@ -263,7 +264,7 @@ def floor_messages(
     return records[np.argsort([symbol != b"" for _, symbol in pairs], kind="stable")].tobytes()
 
 
-# ---- The orders that stand, by number: a hash table in numpy arrays, asked and changed for a whole block at once.
+# The orders that stand, by number: a hash table in numpy arrays, asked and changed for a whole block at once.
 #
 # An execution of ITCH names an order and no price, a replacement no side: both stand in the message that entered the
 # order, perhaps hours before. Numbers are never used twice in a day, so that within a block no order of the steps
@@ -395,3 +396,10 @@ class OrderTable:
         """Room for so many more: rebuild with what stands when half would be passed."""
         if 2 * (self.count + more) > 1 << self._bits:
             self.restore(self.standing(), more)
+
+
+def are_letters(references: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether a reference is four printable characters."""
+    table = references.astype(">u4").view(np.uint8).reshape(-1, 4)
+    printable: npt.NDArray[np.bool_] = np.logical_and.reduce((table >= 0x20) & (table < 0x7F), axis=1)  # noqa: PLR2004
+    return printable

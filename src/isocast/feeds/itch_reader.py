@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 
-# ---- A block of ITCH messages on its way to events: its records by type, its events as they fill, what was refused.
+# A block of ITCH messages on its way to events: its records by type, its events as they fill, what was refused.
 
 
 KINDS = {
@@ -169,7 +169,7 @@ def open_block(raw: Bytes, places: Indices, where: Indices, log: FeedLog) -> Mes
     )
 
 
-# ---- What an order's later messages leave out: its price, side and owner, from the message that entered it.
+# What an order's later messages leave out: its price, side and owner, from the message that entered it.
 
 
 _SIDE_OF = by_code({"B": Side.BUY, "S": Side.SELL})
@@ -305,7 +305,7 @@ def _first_of_chain(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) ->
     return parent
 
 
-# ---- Where the messages of a block begin, without walking from one to the next.
+# Where the messages of a block begin, without walking from one to the next.
 #
 # A length prefix says where the next message begins, which is a walk. Instead every byte is asked at once whether a
 # message could begin there: a zero, the length of a type, that type. Almost all such places are true; the rest lie

@@ -31,6 +31,7 @@ from isocast.feeds.itch_layout import (
     SYSTEM_EVENTS,
     Indices,
     OrderTable,
+    are_letters,
     floor_messages,
     framed,
     salt_of,
@@ -39,8 +40,10 @@ from isocast.feeds.itch_layout import (
 from isocast.feeds.itch_reader import CLOSED_REASON, STEP_TICKS
 from isocast.feeds.outcomes import FeedLog
 from isocast.terms.errors import LocalProtocolError
+from isocast.terms.instruments import PLAIN
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.wire.names import are_coded, are_names, decimals_of
 
 __all__ = ["OTHER_DAY", "TRADE_BYTES", "ItchWriter", "Locates", "plain_trades"]
 
@@ -113,6 +116,15 @@ class Locates:
         while self._highest in self._taken:
             self._highest -= 1
         return self._highest
+
+
+def _have_scales(symbols: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
+    """Which symbols are of instruments with other decimals than ITCH has."""
+    if not are_coded(symbols).any():
+        return np.zeros(len(symbols), np.bool_)
+    prices, quantities = decimals_of(symbols)
+    found: npt.NDArray[np.bool_] = (prices != PLAIN.price) | (quantities != PLAIN.quantity)
+    return found
 
 
 OTHER_DAY = "times of another day, written as the same time of this day"
@@ -249,9 +261,14 @@ class ItchWriter:
         clock = self.counted_clock(events)
         late = (clock < 0) | (clock >= 1 << _CLOCK_BITS)
         dear = (events["price"] < 0) | (events["price"] > _U32)
+        spelling = are_names(events)
+        dear &= ~spelling
+        scaled = _have_scales(events["symbol"]) & ~spelling
         self.log.skip("the time is not of this day", int(np.count_nonzero(late)))
-        self.log.skip("the price does not fit 32 bits", int(np.count_nonzero(dear & ~late)))
-        bad = late | dear
+        self.log.skip("ITCH has eight characters for a name", int(np.count_nonzero(spelling & ~late)))
+        self.log.skip("ITCH has four decimals and whole shares", int(np.count_nonzero(scaled & ~late)))
+        self.log.skip("the price does not fit 32 bits", int(np.count_nonzero(dear & ~late & ~scaled)))
+        bad = late | dear | spelling | scaled
         return events[~bad] if bad.any() else events
 
     def _announce(self, events: EventArray, numbers: Indices, fresh: Indices) -> tuple[EventArray, Indices]:
@@ -276,7 +293,7 @@ class ItchWriter:
         types[kind == EventKind.TRADE] = ord("P")
         types[(kind == EventKind.TRADE) & auction] = ord("Q")
         order = kind == EventKind.ORDER
-        types[order] = np.where(_letters(reference[order]), ord("F"), ord("A"))
+        types[order] = np.where(are_letters(reference[order]), ord("F"), ord("A"))
         cancel = kind == EventKind.CANCEL
         types[cancel] = np.where(events["quantity"][cancel] > 0, ord("X"), ord("D"))
         self._pair(events, types)
@@ -344,7 +361,7 @@ class ItchWriter:
         )
         apart = replaced[~alike]
         types[apart] = ord("D")
-        types[apart + 1] = np.where(_letters(events["reference"][apart + 1]), ord("F"), ord("A"))
+        types[apart + 1] = np.where(are_letters(events["reference"][apart + 1]), ord("F"), ord("A"))
         kept: Indices = replaced[alike]
         return kept
 
@@ -473,13 +490,6 @@ def _cross_letters(events: EventArray) -> npt.NDArray[Any]:
     opening, closing = (events["flags"] & int(flag) > 0 for flag in (EventFlag.OPENING, EventFlag.CLOSING))
     letters = np.where(opening, ord("O"), np.where(closing, ord("C"), _INTRADAY))
     return np.where(known, events["reference"], letters)
-
-
-def _letters(references: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Whether a reference is four printable characters."""
-    table = references.astype(">u4").view(np.uint8).reshape(-1, 4)
-    printable: npt.NDArray[np.bool_] = np.logical_and.reduce((table >= 0x20) & (table < 0x7F), axis=1)  # noqa: PLR2004
-    return printable
 
 
 # ---- Trades to ITCH by the short way: most messages of a market are nothing else, and small.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -14,10 +15,20 @@ from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import EventKind, Mic
 from isocast.terms.quantities import suggestion
 
-__all__ = ["BUILT_IN", "ORDER_KINDS", "SIDES", "US_TAPE", "TableMapping", "TimeForm", "column_keys", "read_mapping"]
+__all__ = [
+    "BUILT_IN",
+    "ORDER_KINDS",
+    "SIDES",
+    "US_TAPE",
+    "TableMapping",
+    "TimeForm",
+    "clock_ns",
+    "column_keys",
+    "read_mapping",
+]
 
 
-# ---- Letters of the US consolidated tapes to market identifier codes (ISO 10383).
+# Letters of the US consolidated tapes to market identifier codes (ISO 10383).
 
 
 US_TAPE = MappingProxyType(
@@ -76,6 +87,10 @@ class TableMapping:
     """Of a table without a header, in order; empty for one that has a header."""
     delimiter: str = ","
     zone: str = NEW_YORK
+    day_begins: str = ""
+    """Clock at which a trading day begins, on the evening before it, such as 18:00; empty: at midnight.
+
+    Of times of day: the table is of one trading day, and times from then on are of the evening before."""
     floor: str = ""
     """Column of the venue; without one the floor is given from outside."""
     codes: Mapping[str, str] = field(default_factory=dict)
@@ -205,6 +220,7 @@ SIDES = MappingProxyType(
 ORDER_KINDS = ("order", "cancel", "replace", "execution", "trade", "trade_cancel")
 """What can happen in a table of orders."""
 _BASES = (10, 16)
+_CLOCK = re.compile("([01][0-9]|2[0-3]):([0-5][0-9])")
 _DECIMALS_MAX = 9
 _LOT_MAX = 1_000_000
 
@@ -298,6 +314,17 @@ def _check(mapping: TableMapping, file: str) -> None:
         is_own = mapping.kind == "order" or not getattr(mapping, key)
         insist(right=is_own, key=key, rule='only a table of kind "order" has this column')
     check_zone(mapping.zone)
+    clock_ns(mapping.day_begins, file, "day_begins")
+
+
+def clock_ns(text: str, file: str, key: str) -> int:
+    """Nanoseconds since midnight of a clock such as 18:00; 0 if nothing is said."""
+    if not text:
+        return 0
+    found = _CLOCK.fullmatch(text)
+    if found is None:
+        raise ConfigurationError(file, key, f'"{text}" is not a clock such as 18:00')
+    return (int(found[1]) * 60 + int(found[2])) * 60 * 10**9
 
 
 def column_keys(mapping: TableMapping) -> list[str]:

@@ -207,7 +207,7 @@ def packetise(session: bytes | str, first_sequence: int, framed: bytes, *, room:
         place = upto
 
 
-# ---- MoldUDP64 packets in whatever order they come, to every message of every session once and in sequence.
+# MoldUDP64 packets in whatever order they come, to every message of every session once and in sequence.
 #
 # Sessions are judged each for itself. Lines A and B of a session come to different groups or ports, repeated and
 # overtaking packets are normal: a packet that is ahead waits for those before it, and what was had already is cut off.

@@ -105,6 +105,8 @@ class FeedLog:
     """Of a feed that is written: events that are in it, but without something."""
     conditions: dict[str, int] = field(default_factory=dict)
     """Sale conditions of trades by their names; one that nobody knows is named as it stands there."""
+    quote_conditions: dict[str, int] = field(default_factory=dict)
+    """Conditions of quotes likewise; no event carries them."""
     bytes_read: int = 0
     notes: list[str] = field(default_factory=list)
 

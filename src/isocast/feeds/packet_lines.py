@@ -9,9 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from isocast.feeds.outcomes import FeedFault, FeedLog
+import numpy as np
 
-__all__ = ["Line", "PacketLines"]
+from isocast.feeds.directories import MetSymbols
+from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
+from isocast.wire.events import EVENT_DTYPE, EventArray
+
+__all__ = ["EventRow", "Line", "PacketLines", "PacketReader"]
 
 _KEPT = 1 << 16
 """Packets that are remembered, to know them again on the other line."""
@@ -20,6 +24,8 @@ _GAPS_MAX = 1_000
 
 Line: TypeAlias = tuple[str, int]
 """Group and port."""
+EventRow: TypeAlias = tuple[int, int, int, bytes, bytes, int, int, int, int, int]
+"""The fields of an event, in the order of `EVENT_DTYPE`."""
 
 
 @dataclass(slots=True)
@@ -58,6 +64,11 @@ class PacketLines:
             self._number(self._streams.setdefault(own, _Stream(first)), first, count, where)
         return True
 
+    def reached(self, line: Line, following: int, where: int) -> None:
+        """A packet without messages says which number comes next: everything before it was sent."""
+        own = self._same.get(line, line)
+        self._number(self._streams.setdefault(own, _Stream(following)), following, 0, where)
+
     def restart(self, line: Line) -> None:
         """The numbers of a line begin anew."""
         own = self._same.get(line, line)
@@ -93,3 +104,31 @@ class PacketLines:
     def _fault(self, first: int, last: int, where: int) -> None:
         which = f"message {first} is" if first == last else f"messages {first} to {last} are"
         self._log.fault(FeedFault.GAP, where, f"{which} missing", last - first + 1)
+
+
+class PacketReader:
+    """Reads packets in the order in which they come; `take` gives the events so far."""
+
+    def __init__(self, log: FeedLog) -> None:
+        """Nothing was read."""
+        self._log = log
+        self._lines = PacketLines(log)
+        self._met = MetSymbols()
+        self._rows: list[EventRow] = []
+
+    @property
+    def directory(self) -> list[Listing]:
+        """Every floor and symbol that was met."""
+        return self._met.directory
+
+    def take(self) -> EventArray:
+        """The events since the last time."""
+        events = np.array(self._rows, EVENT_DTYPE)
+        self._rows = []
+        self._met.meet(events)
+        return events
+
+    def end(self) -> EventArray:
+        """Nothing more will come."""
+        self._lines.end()
+        return self.take()

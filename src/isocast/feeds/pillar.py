@@ -23,14 +23,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from isocast.feeds.directories import MetSymbols
 from isocast.feeds.mappings import US_TAPE
-from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
-from isocast.feeds.packet_lines import Line, PacketLines
+from isocast.feeds.outcomes import FeedFault, FeedLog
+from isocast.feeds.packet_lines import Line, PacketReader
 from isocast.terms.market import PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, MarketStatus, Side
-from isocast.wire.events import EVENT_DTYPE, EventArray
 
 __all__ = ["PillarReader", "is_pillar_packet"]
 
@@ -72,8 +68,6 @@ _PRINTED = 1
 _CROSSES = {b"E": EventFlag.OPENING, b"O": EventFlag.OPENING, b"5": EventFlag.OPENING, b"6": EventFlag.CLOSING}
 _MARKETS = {1: "XNYS", 3: "ARCX", 9: "XASE", 10: "XCIS", 11: "XCHI"}
 
-Row = tuple[int, int, int, bytes, bytes, int, int, int, int, int]
-
 
 class _Security(NamedTuple):
     floor: bytes
@@ -92,35 +86,15 @@ def is_pillar_packet(raw: bytes) -> bool:
     return at == len(raw)
 
 
-class PillarReader:
-    """Reads packets in the order in which they come; `take` gives the events so far."""
+class PillarReader(PacketReader):
+    """Reads packets of NYSE Pillar."""
 
     def __init__(self, log: FeedLog) -> None:
         """No security is known."""
-        self._log = log
-        self._lines = PacketLines(log)
-        self._met = MetSymbols()
+        super().__init__(log)
         self._securities: dict[int, _Security] = {}
         self._sides: dict[tuple[int, int], Side] = {}
         """Of the orders that stand, by index and number."""
-        self._rows: list[Row] = []
-
-    @property
-    def directory(self) -> list[Listing]:
-        """Every floor and symbol that was met."""
-        return self._met.directory
-
-    def take(self) -> EventArray:
-        """The events since the last time."""
-        events = np.array(self._rows, EVENT_DTYPE)
-        self._rows = []
-        self._met.meet(events)
-        return events
-
-    def end(self) -> EventArray:
-        """Nothing more will come."""
-        self._lines.end()
-        return self.take()
 
     def receive(self, raw: bytes, where: int, line: Line) -> None:
         """One packet."""

@@ -21,11 +21,12 @@ import numpy.typing as npt
 
 from isocast.feeds.days import DayClock
 from isocast.feeds.directories import pairs_of
-from isocast.feeds.itch_layout import LENGTHS, PREFIX_BYTES, SYSTEM_EVENTS, Indices, framed
+from isocast.feeds.itch_layout import LENGTHS, PREFIX_BYTES, SYSTEM_EVENTS, Indices, are_letters, framed
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.outcomes import FeedLog
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.events import EventArray
+from isocast.wire.names import are_names
 
 __all__ = ["KIND_MESSAGES", "Numbers", "StripeWriter", "are_sayable", "plan_version_of"]
 
@@ -70,6 +71,7 @@ def are_sayable(events: EventArray) -> npt.NDArray[np.bool_]:
     mark = kind == EventKind.MARK
     good: npt.NDArray[np.bool_] = _CARRIED[kind] & (mark | (events["symbol"] != b""))
     good &= (events["price"] >= 0) & (events["price"] <= _U32)
+    good &= ~are_names(events)
     good &= ~mark | _system_events(reference) | _breakers(reference)
     good &= (kind != EventKind.ORDER) | (events["side"] != Side.NONE)
     good &= (kind != EventKind.STATUS) | ((reference >= min(MarketStatus)) & (reference <= max(MarketStatus)))
@@ -155,16 +157,9 @@ def _types_of(events: EventArray) -> npt.NDArray[np.uint8]:
     auction = (events["flags"] & int(EventFlag.AUCTION)) > 0
     types[(kind == EventKind.TRADE) & auction] = ord("Q")
     order = kind == EventKind.ORDER
-    types[order] = np.where(_are_letters(reference[order]), ord("F"), ord("A"))
+    types[order] = np.where(are_letters(reference[order]), ord("F"), ord("A"))
     cancel = kind == EventKind.CANCEL
     types[cancel] = np.where(events["quantity"][cancel] > 0, ord("X"), ord("D"))
     mark = kind == EventKind.MARK
     types[mark] = np.where(_system_events(reference[mark]), ord("S"), ord("W"))
     return types
-
-
-def _are_letters(references: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Whether a reference is four printable characters."""
-    table = references.astype(">u4").view(np.uint8).reshape(-1, 4)
-    printable: npt.NDArray[np.bool_] = np.logical_and.reduce((table >= 0x20) & (table < 0x7F), axis=1)  # noqa: PLR2004
-    return printable

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-# ---- The world of a synthetic day: floors with their hours, symbols in sectors, and who trades what where.
+# The world of a synthetic day: floors with their hours, symbols in sectors, and who trades what where.
 
 
 HOUR_NS = 3_600_000_000_000
@@ -218,7 +218,7 @@ def _venues(
     return venues, np.tile(np.cumsum(weights) / weights.sum(), (plan.symbols, 1))
 
 
-# ---- When things happen on a synthetic day: a Hawkes process over a U-shaped day, as the clusters that it is made
+# When things happen on a synthetic day: a Hawkes process over a U-shaped day, as the clusters that it is made
 # of.
 #
 # Trades that nothing set off arrive as a Poisson process, dense at the opening and the close. Some of them are news of
@@ -338,7 +338,7 @@ class TradeArrivals:
         return times[inside], symbols[inside]
 
 
-# ---- Prices of a synthetic day: each follows its region, its sector and itself, so that sectors move together.
+# Prices of a synthetic day: each follows its region, its sector and itself, so that sectors move together.
 
 
 STEP_TICKS = 100

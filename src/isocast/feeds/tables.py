@@ -15,7 +15,7 @@ import numpy.typing as npt
 from isocast.feeds.cells import TOO_LARGE, Cells, Column, Flags, TableProgress, Wrong, read_cells
 from isocast.feeds.days import SKIPPED_TIME, ClockWatch, WallClock
 from isocast.feeds.directories import MetSymbols
-from isocast.feeds.mappings import ORDER_KINDS, SIDES, TableMapping, TimeForm, column_keys
+from isocast.feeds.mappings import ORDER_KINDS, SIDES, TableMapping, TimeForm, clock_ns, column_keys
 from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
 from isocast.terms.conditions import LEAN_CONDITIONS, TAPE_CONDITIONS, SaleCondition, conditions_of
 from isocast.terms.errors import ConfigurationError, FeedError
@@ -27,7 +27,7 @@ from isocast.wire.events import EVENT_DTYPE, EventArray
 __all__ = ["ColumnSource", "TableClock", "TableDecoder", "scaled"]
 
 
-# ---- Times of a table's rows, as tables write them, to nanoseconds since 1970.
+# Times of a table's rows, as tables write them, to nanoseconds since 1970.
 #
 # Whatever tells the hour of the day (a clock, time since midnight, a date and a time without an offset) goes through
 # the table's zone, so that it is right on days on which clocks change (`feeds.days`).
@@ -63,6 +63,7 @@ class TableClock:
         self._name = mapping.time
         self._form = mapping.time_form
         self._midnight = 0 if day is None else day_number(day) * DAY_NS
+        self._begins = clock_ns(mapping.day_begins, log.file, "day_begins")
         self._wall = WallClock(zone_of(mapping.zone), log)
 
     def times(self, rows: _Rows) -> Column:
@@ -91,7 +92,10 @@ class TableClock:
 
     def _since_midnight(self, column: Column) -> Column:
         good = column.good & (column.values >= 0) & (column.values < 2 * DAY_NS)
-        return self._on_the_wall(np.where(good, column.values, 0) + self._midnight, column._replace(good=good))
+        walls = np.where(good, column.values, 0) + self._midnight
+        if self._begins:
+            walls -= np.where(good & (column.values >= self._begins), DAY_NS, 0)
+        return self._on_the_wall(walls, column._replace(good=good))
 
     def _on_the_wall(self, walls: Numbers, column: Column) -> Column:
         """Wall times of this table's zone to instants; those of bad rows are not looked at."""

@@ -12,9 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from isocast.hierarchy.edge import CustomerEffect, CustomerInput, SendLine
+from isocast.hierarchy.edge import (
+    CustomerInput,
+    CustomerNotice,
+    DeliverLatest,
+    FetchRange,
+    FetchSnapshot,
+    SendLine,
+    TokensPassed,
+)
 from isocast.hierarchy.gaps import missing_runs
 from isocast.hierarchy.latest import LatestSnapshot
+from isocast.ring.effects import Unicast
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
@@ -37,16 +46,14 @@ __all__ = [
     "RangeWithdrawn",
     "ReadArchive",
     "ServerEffect",
+    "ServerHostEffect",
     "ServerInput",
     "SnapshotAsked",
     "TurnAway",
 ]
 
 
-# ---- What a retransmit server is asked and told, and what it asks of its driver (§4.1; protocol §7).
-
-
-# ---- inputs
+# What a retransmit server is asked and told, and what it asks of its driver (§4.1; protocol §7).
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +97,6 @@ class ArchiveTrimmed:
 
 
 ServerInput: TypeAlias = CustomerInput | RangeAsked | RangeWithdrawn | SnapshotAsked | ArchiveRead | ArchiveTrimmed
-
-
-# ---- effects
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +157,8 @@ class CustomerThrottled:
     refused: int
 
 
-ServerEffect: TypeAlias = (
-    CustomerEffect
-    | Archive
+ServerHostEffect: TypeAlias = (
+    Archive
     | ReadArchive
     | KeepSnapshot
     | SendLine
@@ -163,7 +166,14 @@ ServerEffect: TypeAlias = (
     | GiveSnapshot
     | TurnAway
     | CustomerThrottled
+    | DeliverLatest
+    | TokensPassed
+    | FetchRange
+    | FetchSnapshot
+    | CustomerNotice
 )
+ServerEffect: TypeAlias = Unicast | ServerHostEffect
+"""Of a retransmit server; what its own customer delivers is archived."""
 
 
 _NAMED_NS = SECOND

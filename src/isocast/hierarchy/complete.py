@@ -37,7 +37,7 @@ from isocast.wire.packets import Packet, Range, RangeReply, RangeRequest, Releas
 __all__ = ["Complete", "Repairs"]
 
 
-# ---- Asking retransmit servers: by datagram for a few messages, at their doors for many (§4.1; protocol §7).
+# Asking retransmit servers: by datagram for a few messages, at their doors for many (§4.1; protocol §7).
 #
 # A gap that outlives the lines' difference is asked of the first server, k_r times, then of the next one. The repairs
 # are multicast, so whoever else lost the same is served too. Who lacks more than `ask_max` was away, not unlucky: it

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from isocast.hierarchy.complete import Complete
 from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade, JoinPoint
@@ -38,6 +38,7 @@ from isocast.hierarchy.edge import (
 from isocast.hierarchy.gaps import Gaps, missing_runs
 from isocast.hierarchy.latest import LatestTable
 from isocast.hierarchy.lines import Arbitration, Counters, Line, LineView
+from isocast.hierarchy.proving import ProofCheck, ProofTerms
 from isocast.ring.inputs import ClockJudged, PacketsArrived, TimerFired
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
@@ -46,7 +47,9 @@ from isocast.wire.packets import Packet, ReleasedPacket
 __all__ = ["Customer", "CustomerSnapshot", "Joining", "LineChoice", "Newest"]
 
 
-# ---- Where a customer begins (protocol §7: "late joiners of every kind").
+_Fetched = TypeVar("_Fetched", RangeArrived, RangeContinued)
+
+# Where a customer begins (protocol §7: "late joiners of every kind").
 #
 # now        with what the lines send next: as soon as two of them have spoken, or one for as long as a gap may last
 # snapshot   with the message after a server's snapshot; what the lines bring meanwhile is held
@@ -161,7 +164,7 @@ class Joining:
             self._ask_at = min(self._ask_at, now + _BACKOFF_MAX * longest_ns)
 
 
-# ---- Which line a customer follows, and whether anything can come by it (§4.1; protocol §7).
+# Which line a customer follows, and whether anything can come by it (§4.1; protocol §7).
 #
 # Every line is heard all the time and the first copy of a message counts, so nothing has to be done when a line fails.
 # But people want to know on whom they rely: the followed line is the first of the customer's own list that speaks and
@@ -230,7 +233,7 @@ class LineChoice:
             told.append(MarketWaits(reason, since))
 
 
-# ---- Grade `latest`: the newest event of each key at once, and nothing that is stale (§4.1 "best effort", §7.1).
+# Grade `latest`: the newest event of each key at once, and nothing that is stale (§4.1 "best effort", §7.1).
 #
 # "Once the next value of a stock is received, there is no reason for these customers to retrieve the previous price."
 #
@@ -407,6 +410,11 @@ class Newest:
             snapshot_at = self._not_before
         return min(self.gaps.wake_at, snapshot_at)
 
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether what lies before the lines' messages is still to be filled in."""
+        return self._wanted
+
     def _want_snapshot(self) -> None:
         self._wanted = bool(self._settings.servers)
 
@@ -480,6 +488,8 @@ class CustomerSnapshot:
     waiting: Waiting | None = None
     """Why nothing can come now."""
     waiting_since: int = 0
+    wants_snapshot: bool = False
+    """By grade latest: keys that did not change lately may be missing until a server's snapshot comes."""
 
 
 class Customer:
@@ -488,11 +498,20 @@ class Customer:
     complete_class: type[Complete] = Complete
     newest_class: type[Newest] = Newest
 
-    def __init__(self, node: NodeId, settings: CustomerSettings, state: CustomerState | None = None) -> None:
-        """Start, or go on where an earlier run stopped."""
+    proof_check_class: type[ProofCheck] = ProofCheck
+
+    def __init__(
+        self,
+        node: NodeId,
+        settings: CustomerSettings,
+        state: CustomerState | None = None,
+        proofs: ProofTerms | None = None,
+    ) -> None:
+        """Start, or go on where an earlier run stopped; with `proofs` believe nothing on a line that is not signed."""
         self.node = node
         self.settings = settings
         self._arbitration = Arbitration(node, settings)
+        self._proofs = None if proofs is None else self.proof_check_class(self._arbitration, proofs)
         self._choice = LineChoice(settings, self._arbitration.lines.main)
         self._complete = self.complete_class(self._arbitration)
         self._newest = self.newest_class(self._arbitration) if settings.grade is Grade.LATEST else None
@@ -528,13 +547,13 @@ class Customer:
         service = self._joining or self._newest or self._complete
         match event:
             case PacketsArrived(packets):
-                service.take(packets, now)
+                service.take(packets if self._proofs is None else self._proofs.admit(packets, now), now)
             case TimerFired() | ClockJudged():
                 pass
             case RangeArrived() if isinstance(service, Complete):
-                service.on_range(event, now)
+                service.on_range(event if self._proofs is None else self._without_lies(event), now)
             case RangeContinued() if isinstance(service, Complete):
-                service.on_part(event, now)
+                service.on_part(event if self._proofs is None else self._without_lies(event), now)
             case SnapshotArrived():
                 self._on_snapshot(event, now)
             case FetchFailed():
@@ -574,6 +593,7 @@ class Customer:
             self._choice.switches,
             self._choice.waiting,
             self._choice.waiting_since,
+            newest is not None and newest.wants_snapshot,
         )
 
     def recall(self, first: int, last: int) -> tuple[ReleasedPacket, ...] | None:
@@ -581,6 +601,10 @@ class Customer:
         return self._arbitration.recent.recall(first, last) if last < self._complete.next else None
 
     # Steps --------------------------------------------------------------------------------------
+
+    def _without_lies(self, event: _Fetched) -> _Fetched:
+        """A door's answer without what the lines' owners signed otherwise."""
+        return event if self._proofs is None else replace(event, packets=self._proofs.fetched(event.packets))
 
     def _on_snapshot(self, event: SnapshotArrived, now: int) -> None:
         if self._joining is not None and self._newest is None:
@@ -655,6 +679,8 @@ class Customer:
 
     def _set_back(self, now: int) -> None:
         """Somebody set the clock back: nothing waits for the difference."""
+        if self._proofs is not None:
+            self._proofs.set_back(self._last_now - now)
         self._tick_at = min(self._tick_at, now + self._tick_ns)
         self._arbitration.lines.set_back(now)
         for service in (self._joining, self._newest, self._complete):

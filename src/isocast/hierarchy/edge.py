@@ -17,14 +17,16 @@ from isocast.ring.effects import Release, Unicast
 from isocast.ring.inputs import DriverInput
 from isocast.terms.ids import NodeId
 from isocast.wire.events import EventArray, events_view
-from isocast.wire.packets import ReleasedPacket
+from isocast.wire.packets import Proof, ReleasedPacket
 
 __all__ = [
     "ClaimRefuted",
     "ConflictFound",
     "CustomerCaughtUp",
     "CustomerEffect",
+    "CustomerHostEffect",
     "CustomerInput",
+    "CustomerNotice",
     "CustomerSlow",
     "Deliver",
     "DeliverLatest",
@@ -32,6 +34,7 @@ __all__ = [
     "FetchFailed",
     "FetchRange",
     "FetchSnapshot",
+    "ForgeryDropped",
     "GapAbandoned",
     "GapClosed",
     "GapOpened",
@@ -43,6 +46,8 @@ __all__ = [
     "MarketGoesOn",
     "MarketWaits",
     "MessagesReleased",
+    "ProofStale",
+    "ProofsDiffer",
     "RangeArrived",
     "RangeContinued",
     "RepairUnanswered",
@@ -52,9 +57,6 @@ __all__ = [
     "TokensPassed",
     "Waiting",
 ]
-
-
-# ---- inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +113,6 @@ class LinesPlanned:
 CustomerInput: TypeAlias = DriverInput | RangeArrived | RangeContinued | SnapshotArrived | FetchFailed | LinesPlanned
 
 
-# ---- effects: what is handed on
-
-
 @dataclass(frozen=True, slots=True)
 class Deliver:
     """Hand these messages to the application: consecutive sequences, each of them once, in order."""
@@ -168,9 +167,10 @@ class TokensPassed:
 
 @dataclass(frozen=True, slots=True)
 class SendLine:
-    """Send on this node's own line, as one burst."""
+    """Send on this node's own line, as one burst; proofs before what they prove."""
 
     packets: tuple[ReleasedPacket, ...]
+    proofs: tuple[Proof, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +187,6 @@ class FetchSnapshot:
     """Ask the server's door for a snapshot; answer with `SnapshotArrived` or `FetchFailed`."""
 
     server: NodeId
-
-
-# ---- effects: what is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +301,34 @@ class ClaimRefuted:
     newest: int
 
 
+@dataclass(frozen=True, slots=True)
+class ForgeryDropped:
+    """Somebody sent in the name of a line what its owner did not sign: an alarm. `sequence` 0: a heartbeat."""
+
+    line: NodeId
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProofsDiffer:
+    """Two nodes signed different messages for one sequence: an alarm, and one of them lies."""
+
+    token_number: int
+    sequence: int
+    first_line: NodeId
+    other_line: NodeId
+    first_digest: bytes
+    other_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ProofStale:
+    """What a line signed is too old, by this customer's clock, to begin with: a recording, or its clock is wrong."""
+
+    line: NodeId
+    age_ns: int
+
+
 class Slowness(StrEnum):
     """How a customer notices that it is slow."""
 
@@ -332,15 +357,8 @@ class CustomerCaughtUp:
     reason: Slowness
 
 
-CustomerEffect: TypeAlias = (
-    Deliver
-    | DeliverLatest
-    | DeliverSnapshot
-    | TokensPassed
-    | Unicast
-    | FetchRange
-    | FetchSnapshot
-    | GapOpened
+CustomerNotice: TypeAlias = (
+    GapOpened
     | GapClosed
     | GapAbandoned
     | RepairUnanswered
@@ -352,6 +370,14 @@ CustomerEffect: TypeAlias = (
     | MarketGoesOn
     | ConflictFound
     | ClaimRefuted
+    | ForgeryDropped
+    | ProofsDiffer
+    | ProofStale
     | CustomerSlow
     | CustomerCaughtUp
 )
+"""Effects that only tell something."""
+CustomerHostEffect: TypeAlias = (
+    Deliver | DeliverLatest | DeliverSnapshot | TokensPassed | FetchRange | FetchSnapshot | CustomerNotice
+)
+CustomerEffect: TypeAlias = Unicast | CustomerHostEffect

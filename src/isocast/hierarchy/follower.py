@@ -13,7 +13,9 @@ from collections.abc import Sequence
 
 from isocast.hierarchy.headship import Group, GroupPlan
 from isocast.hierarchy.secondary_ring import SecondaryRing
+from isocast.ring.disclosures import Fits
 from isocast.ring.effects import HeadSwitched, SupportSilent, Unicast
+from isocast.ring.notary import Notary
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.recovery import Recovery
 from isocast.ring.settings import RingSettings, Schedule
@@ -26,7 +28,7 @@ from isocast.wire.packets import Nack, NewRing, Pending, RangeRequest, Secondary
 __all__ = ["Allegiance", "Follower", "SecondaryRecovery", "Support"]
 
 
-# ---- Whom a secondary receiver asks for what it lacks, and when (§4.1; protocol §1, §7).
+# Whom a secondary receiver asks for what it lacks, and when (§4.1; protocol §1, §7).
 #
 # Its parent, never the token site: a thousand secondary receivers must not add to the requests on the global tree. The
 # parent is whoever heads the group now (`allegiance`). One that is silent is given up for the backup of the market's
@@ -168,6 +170,8 @@ class Follower(Receiver):
         state: SiteState,
         support: Support,
         family: tuple[NodeId, ...],
+        notary: Notary | None = None,
+        fits: Fits | None = None,
     ) -> None:
         """Start, or restart, from what the disk says; `family` are those who may ask this site for the ring."""
         self.support = support
@@ -176,14 +180,15 @@ class Follower(Receiver):
         self._family = family
         self._ring_asked_at = -NEVER
         self._ring_asked = 0
-        super().__init__(site, settings, secret, state)
+        super().__init__(site, settings, secret, state, notary, fits)
         if self.ring is None:
             support.others = self.ledger.universe
 
     # What it does not do ------------------------------------------------------------------------
 
-    def _receipt(self, now: int) -> None:  # noqa: ARG002
+    def _receipt(self, now: int) -> None:
         """Nothing is sent: only receipts of U count, and this site's log may have grown up to some of them."""
+        self._count_comparable(now)
         self._certify()
 
     def _audit_at(self, schedule: Schedule) -> int:  # noqa: ARG002
@@ -260,7 +265,7 @@ class Follower(Receiver):
         self._send(to, request)
 
 
-# ---- Whom a secondary receiver belongs to (§4.1, §4.3): the head of its group, or an adopter while that one is
+# Whom a secondary receiver belongs to (§4.1, §4.3): the head of its group, or an adopter while that one is
 # silent.
 #
 # A new ring says who heads the group, and is obeyed when it is heard: from then on that head is asked for what lacks,

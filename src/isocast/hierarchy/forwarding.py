@@ -28,6 +28,7 @@ __all__ = [
     "ForwardAccepted",
     "ForwardEffect",
     "ForwardFailed",
+    "ForwardHostEffect",
     "ForwardSettings",
     "ParentBack",
     "ParentSilent",
@@ -61,9 +62,6 @@ class ForwardSettings:
             raise LocalProtocolError("every span and every bound of a secondary source must be positive")
 
 
-# ---- inputs
-
-
 @dataclass(frozen=True, slots=True)
 class ForwardAccepted:
     """The parent has all that `Forward` offered, up to this number, on its own disk."""
@@ -76,9 +74,6 @@ class ForwardFailed:
     """The parent did not answer, broke off or refused."""
 
     reason: str
-
-
-# ---- effects
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +106,8 @@ class ParentBack:
 
 
 SecondarySourceInput: TypeAlias = DriverInput | PublishRequested | ForwardAccepted | ForwardFailed
-ForwardEffect: TypeAlias = Persist | PublishAccepted | PublishRejected | Forward | ParentSilent | ParentBack
+ForwardHostEffect: TypeAlias = PublishAccepted | PublishRejected | Forward | ParentSilent | ParentBack
+ForwardEffect: TypeAlias = Persist | ForwardHostEffect
 
 
 @dataclass(frozen=True, slots=True)

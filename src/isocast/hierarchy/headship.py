@@ -34,7 +34,7 @@ from isocast.wire.packets import NO_LIMIT, SecondaryToken
 __all__ = ["NO_GROUPS", "Group", "GroupPlan", "Headship", "Orphans"]
 
 
-# ---- Who heads each secondary group on a ring (§4.1, §4.3; protocol §5): a function of NEWRING and the market's
+# Who heads each secondary group on a ring (§4.1, §4.3; protocol §5): a function of NEWRING and the market's
 # file.
 #
 # Every node computes it alike, so nobody is told and nobody votes: a new ring is news enough. A group is named after

@@ -22,7 +22,7 @@ from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.market import EventFlag
 from isocast.wire.events import EventArray, events_view
 from isocast.wire.limits import EVENT_BYTES
-from isocast.wire.packets import DIGEST_BYTES, digest_of
+from isocast.wire.packets import SHORT_DIGEST_BYTES, short_digest_of
 
 __all__ = ["KEYS_MAX", "LatestSnapshot", "LatestTable", "News", "last_of_each_key", "read_snapshot", "write_snapshot"]
 
@@ -65,7 +65,7 @@ class LatestSnapshot:
     @property
     def digest(self) -> bytes:
         """Equal for all who applied the same messages."""
-        return digest_of(_head(self), self.payload)
+        return short_digest_of(_head(self), self.payload)
 
 
 def _head(snapshot: LatestSnapshot) -> bytes:
@@ -86,10 +86,10 @@ def read_snapshot(raw: bytes, keys_max: int = KEYS_MAX) -> LatestSnapshot:
         raise RemoteProtocolError(f"a snapshot of {len(raw)} bytes") from reason
     if magic != _MAGIC or reserved:
         raise RemoteProtocolError("not a snapshot of this version")
-    if count > keys_max or len(raw) != _HEAD.size + count * EVENT_BYTES + DIGEST_BYTES:
+    if count > keys_max or len(raw) != _HEAD.size + count * EVENT_BYTES + SHORT_DIGEST_BYTES:
         raise RemoteProtocolError(f"a snapshot of {count} keys in {len(raw)} bytes")
-    snapshot = LatestSnapshot(stripe, next_sequence, next_number, plan, raw[_HEAD.size : -DIGEST_BYTES])
-    if snapshot.digest != raw[-DIGEST_BYTES:]:
+    snapshot = LatestSnapshot(stripe, next_sequence, next_number, plan, raw[_HEAD.size : -SHORT_DIGEST_BYTES])
+    if snapshot.digest != raw[-SHORT_DIGEST_BYTES:]:
         raise RemoteProtocolError("the digest of a snapshot is wrong")
     events_view(snapshot.payload)
     return snapshot

@@ -9,6 +9,8 @@ before `sequence`. Whoever hears several stripes knows by it what existed when.
 
 The first heartbeat follows a burst quickly, each next one after twice the time, up to `heartbeat_ns`: the end of a
 burst is where a loss cannot be seen otherwise. However busy the line is, there is one every `heartbeat_ns`.
+
+Where nodes sign, the digests of a burst go before it, in PROOF, and a heartbeat carries a signature.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from isocast.hierarchy.edge import MessagesReleased, SendLine
+from isocast.hierarchy.proving import LineProver
 from isocast.ring.inputs import TimerFired
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.wire.packets import ReleasedPacket
+from isocast.wire.proofs import proof_salt
 
 __all__ = ["INSTANT_BYTES", "Heartbeat", "LineSender", "LineSenderSnapshot"]
 
@@ -32,8 +36,9 @@ QUICK = 8
 class Heartbeat:
     """When a line's next heartbeat is due, and what it says."""
 
-    def __init__(self, sender: NodeId, stripe: int, heartbeat_ns: int) -> None:
+    def __init__(self, sender: NodeId, stripe: int, heartbeat_ns: int, prover: LineProver | None = None) -> None:
         """At once after a start: customers learn where the line stands."""
+        self._prover = prover
         self.due = 0
         self.epoch: Epoch = NO_EPOCH
         self.token_number = 0
@@ -60,7 +65,7 @@ class Heartbeat:
         self._beat_at = now
         self.due = now + self._wait_ns
         self._wait_ns = min(2 * self._wait_ns, self._longest_ns)
-        return ReleasedPacket(
+        packet = ReleasedPacket(
             self._stripe,
             self.epoch,
             self._sender,
@@ -73,6 +78,7 @@ class Heartbeat:
             self._passed,
             b"",
         )
+        return packet if self._prover is None else self._prover.sign(packet)
 
     def passed(self, instant: int, now: int) -> None:
         """A token of this instant is released whole: said soon."""
@@ -104,14 +110,17 @@ LineSenderInput: TypeAlias = MessagesReleased | TimerFired
 class LineSender:
     """Turns a receiver's releases into what its customers hear."""
 
-    def __init__(self, site: NodeId, stripe: int, heartbeat_ns: int, next_sequence: int = 1) -> None:
+    def __init__(
+        self, site: NodeId, stripe: int, heartbeat_ns: int, next_sequence: int = 1, prover: LineProver | None = None
+    ) -> None:
         """`next_sequence` is what the site's journal says: the first that it has not released."""
         if heartbeat_ns <= 0 or next_sequence < 1:
             raise LocalProtocolError("a line needs a positive heartbeat_ns and a next_sequence from 1 on")
         self.site = site
         self.next_sequence = next_sequence
         self._stripe = stripe
-        self._heartbeat = Heartbeat(site, stripe, heartbeat_ns)
+        self._prover = prover
+        self._heartbeat = Heartbeat(site, stripe, heartbeat_ns, prover)
         self._messages = 0
         self._heartbeats = 0
         self._last_now = 0
@@ -168,4 +177,7 @@ class LineSender:
         self.next_sequence = first + len(packets)
         self._messages += len(packets)
         self._heartbeat.busy(packets[-1], now)
-        return (SendLine(packets),)
+        if self._prover is None:
+            return (SendLine(packets),)
+        proofs = self._prover.prove(packets, proof_salt(token.reveal, token.prev_digest))
+        return (SendLine(packets, proofs),)

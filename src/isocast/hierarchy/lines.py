@@ -17,7 +17,7 @@ from isocast.hierarchy.customer_settings import CustomerSettings
 from isocast.hierarchy.edge import ClaimRefuted, ConflictFound, CustomerEffect, LineBack, LineLate, LineSilent
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER, SECOND
-from isocast.wire.packets import ReleasedPacket, digest_of
+from isocast.wire.packets import ReleasedPacket, short_digest_of
 
 __all__ = ["Arbitration", "Counters", "CustomerLines", "Line", "LineView", "Recent"]
 
@@ -81,6 +81,8 @@ class LineView:
     late: bool
     left: bool = False
     """A receiver's that is heard no longer: the plan of lines says so."""
+    forged: int = 0
+    """Packets in its owner's name that its owner did not sign."""
 
 
 @dataclass(slots=True)
@@ -110,6 +112,8 @@ class Line:
     silent: bool = False
     late: bool = False
     left: bool = False
+    forged: int = 0
+    """Packets in its owner's name that were none of its owner's."""
     since: int = -NEVER
     """When it became one of the customer's lines: it was not silent before."""
     queued_ns: int = 0
@@ -159,6 +163,7 @@ class Line:
             self.silent,
             self.late,
             self.left,
+            self.forged,
         )
 
 
@@ -256,7 +261,7 @@ class CustomerLines:
         return tuple([line.view() for line in self.by_owner.values()])
 
 
-# ---- What both grades of service share: the first copy of a sequence wins, later copies are compared with it.
+# What both grades of service share: the first copy of a sequence wins, later copies are compared with it.
 
 
 _CONFLICTS_TOLD = 16
@@ -295,6 +300,16 @@ class Counters:
     """Messages that were never delivered."""
     slow: int = 0
     """Times that this customer named itself slow."""
+    forged: int = 0
+    """Packets that nobody whose line it is had signed."""
+    differing: int = 0
+    """Tokens for which two lines signed different messages."""
+    unproven: int = 0
+    """Messages that waited for a proof in vain."""
+    unverified: int = 0
+    """Proofs and heartbeats that were not looked at, because their line had more than its share."""
+    stale: int = 0
+    """Proofs and heartbeats that were too old to be believed."""
 
 
 class Arbitration:
@@ -323,7 +338,7 @@ class Arbitration:
         line.conflicts += 1
         if self._told < _CONFLICTS_TOLD:
             self._told += 1
-            digests = digest_of(kept.payload), digest_of(other.payload)
+            digests = short_digest_of(kept.payload), short_digest_of(other.payload)
             self.out.append(ConflictFound(kept.sequence, kept.sender, other.sender, *digests))
 
     def burst_over(self, line: Line, wins: int, duplicates: int, duplicate: int, now: int) -> None:

@@ -35,7 +35,7 @@ from isocast.wire.packets import NO_LIMIT, SecondaryToken
 __all__ = ["SecondaryRing", "SecondaryRingSnapshot", "Tally"]
 
 
-# ---- What the members of a secondary group have said in one epoch, and who of them counts.
+# What the members of a secondary group have said in one epoch, and who of them counts.
 #
 # A member whose token is overdue by G tokens has stalled: it counts no longer. It counts again when its tokens come in
 # time again (it is *returning*), and can be relied on when it holds everything that may have been dropped meanwhile.

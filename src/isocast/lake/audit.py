@@ -1,6 +1,7 @@
 """The audit of a market's journals: receivers compared block by block, one sequence, nothing early.
 
-These are S1 to S5, S11 and S12 of the protocol's properties, as far as journals can show them.
+These are S1 to S5, S11 and S12 of the protocol's properties, as far as journals can show them; with a roster S17 and
+S21, too.
 
     report = audit(Path("data"), run_on(spark))
     report.verdict, report.findings
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from isocast.lake.audit_judge import JournalParts, ZoomResult, ZoomTask, judge, zoom
+from isocast.lake.audit_proof import ProofResult, ProofTask, plan_proofs, prove, tell_proofs
 from isocast.lake.audit_terms import AuditReport, Cover, Finding, FindingKind, Note
 from isocast.lake.audit_walk import (
     PART_BYTES,
@@ -48,7 +50,7 @@ __all__ = [
 ]
 
 
-# ---- Receivers against each other: digests block by block, ends, delays and the ring's own digests.
+# Receivers against each other: digests block by block, ends, delays and the ring's own digests.
 
 
 class Comparison:
@@ -225,7 +227,8 @@ def judge_delays(journals: Sequence[JournalParts], report: AuditReport) -> None:
             stripe = journal.folder.stripe
             report.add(Finding(FindingKind.EARLY, stripe, receiver, text, path, offset, sequence, field="due"))
     text = (
-        f"blocks of stripe {journals[0].folder.stripe} were held to no Δ_A, which no record beside their journals says"
+        f"blocks of stripe {journals[0].folder.stripe} were not checked against Δ_A:"
+        " no record beside their journals says what it was"
     )
     report.leave("S12", unjudged, f"{text}: name the market's file by --config", decides=True)
 
@@ -261,9 +264,9 @@ def tell_unjudged(journals: Sequence[JournalParts], report: AuditReport) -> None
     report.leave("S3, S4", unlabelled, text)
     is_open = any(record.own_digests for record in records)
     sealed = sum(record.sealed if is_open else record.sealed + len(record.foreign_digests) for record in records)
-    text = f"payloads of stripe {stripe} were sealed, as it seems: their digests are those of what travelled"
+    text = f"payloads of stripe {stripe} seem to have been sealed: their digests are of the sealed bytes"
     if is_open:
-        text = f"payloads of stripe {stripe} are not what their digests say, in parts where none is: elsewhere they are"
+        text = f"payloads of stripe {stripe} match no digest in whole parts of the journals, and match them elsewhere"
     report.leave("S4", sealed, text, decides=is_open)
     fetched = sum(record.fetched for record in records)
     text = f"messages of stripe {stripe} were fetched later: their times are those of the site that released them"
@@ -278,14 +281,16 @@ def tell_unjudged(journals: Sequence[JournalParts], report: AuditReport) -> None
 
 
 def judge_contents(journals: Sequence[JournalParts], report: AuditReport) -> None:
-    """Of one stripe: payloads that are not what the ring ordered: known wherever the market does not seal (S4)."""
-    if not any(record.own_digests for journal in journals for record in journal.records):
-        return
+    """Of one stripe: payloads that are not what the ring ordered (S4).
+
+    Known wherever the market does not seal, and where a journal keeps the keys that its messages were sealed with.
+    """
+    is_open = any(record.own_digests for journal in journals for record in journal.records)
     named = {(finding.stripe, finding.receiver, finding.sequence) for finding in report.findings}
     for journal in journals:
         folder = journal.folder
         for record in journal.records:
-            for sequence, offset in record.foreign_digests:
+            for sequence, offset in [*record.forged, *(record.foreign_digests if is_open else ())]:
                 if (folder.stripe, folder.receiver, sequence) not in named:
                     text = f"the payload is not what the digest of {describe(folder.receiver)}'s own directory says"
                     report.add(
@@ -301,10 +306,11 @@ def judge_contents(journals: Sequence[JournalParts], report: AuditReport) -> Non
                             field="digest",
                         )
                     )
-            if record.foreign_more:
-                more = f"{record.foreign_more:,} more payloads are not what their digests say"
+            count = record.forged_more + (record.foreign_more if is_open else 0)
+            if count:
+                more = f"{count:,} more payloads are not what their digests say"
                 stripe, receiver = folder.stripe, folder.receiver
-                report.add(Finding(FindingKind.FORGED, stripe, receiver, more, record.path, count=record.foreign_more))
+                report.add(Finding(FindingKind.FORGED, stripe, receiver, more, record.path, count=count))
 
 
 BLOCK_MESSAGES = 4_096
@@ -313,7 +319,7 @@ ZOOMS_MAX = 64
 """Blocks of one stripe that are looked into; what differs beyond is counted."""
 
 Work: TypeAlias = str
-"""`segment` or `zoom`."""
+"""`segment`, `proof` or `zoom`."""
 RunWork: TypeAlias = Callable[[Work, Sequence[str]], Iterable[str]]
 """Does the work on each cell, somewhere, and gives the results in any order."""
 
@@ -322,6 +328,8 @@ def work_on(work: Work, cell: str) -> str:
     """One task, from its cell to the cell of its result."""
     if work == "segment":
         return read_segment(SegmentTask.from_json(cell)).to_json()
+    if work == "proof":
+        return prove(ProofTask.from_json(cell)).to_json()
     return zoom(ZoomTask.from_json(cell)).to_json()
 
 
@@ -339,12 +347,13 @@ def audit(
     release_delay_ns: int | None = None,
     live: bool = False,
     expected: Collection[tuple[int, int, str]] = (),
+    rosters: Sequence[Path] = (),
 ) -> AuditReport:
     """Audit everything below a folder. ConfigurationError if there is nothing, or two markets.
 
     `release_delay_ns` is Δ_A by the market's file; without it that of each journal's own record. `live`: the journals
     are being written, so that ends which differ, or are not whole yet, are no findings. `expected` are stripe, node and
-    name of every receiver that keeps a journal, if that is known.
+    name of every receiver that keeps a journal, if that is known. By `rosters` it is proven what a majority signed.
     """
     if block_messages < 1:
         raise ConfigurationError("command line", "--block", f"must be at least 1, not {block_messages}")
@@ -369,6 +378,10 @@ def audit(
         judge_records(group, report)
         judge_contents(group, report)
         tell_unjudged(group, report)
+    if rosters:
+        sites = [journal.folder for journal in journals if is_site(journal.folder.receiver)]
+        cells = [task.to_json() for task in plan_proofs(sites, rosters)]
+        tell_proofs([ProofResult.from_json(cell) for cell in run("proof", cells)], report)
     _tell_absent(journals, report, expected)
     return report
 

@@ -35,6 +35,7 @@ _KINDS = {
     FaultKind.ORDER: FindingKind.ORDER,
     FaultKind.EARLY: FindingKind.EARLY,
     FaultKind.SOURCE: FindingKind.SOURCE,
+    FaultKind.PROOF: FindingKind.PROOF,
 }
 
 
@@ -263,7 +264,7 @@ def _unread(record: SegmentRecord) -> int:
     return record.bytes if record.refused else record.unfinished
 
 
-# ---- Looking into one block of messages in which receivers differ: which message, which event, which field, and
+# Looking into one block of messages in which receivers differ: which message, which event, which field, and
 # whose.
 #
 # What most receivers hold counts as what was released; with as many on each side, a payload that is what its digest

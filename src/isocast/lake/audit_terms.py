@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from isocast.checks.properties import title
+from isocast.terms.quantities import counted
 
 __all__ = ["EVERY_BYTE", "LAWS", "AuditReport", "Cover", "Finding", "FindingKind", "Note", "Unjudged", "Verdict"]
 
@@ -38,6 +39,8 @@ class FindingKind(StrEnum):
     """Another source, number or digest than the others have there, or a digest that is not the content's."""
     DIVERGED = "diverged"
     """Different where no majority stood behind the release: the policy allows it, and an operator must know."""
+    PROOF = "proof"
+    """Not what a majority signed, or not signed by whom it names; only where a roster is given."""
     STRANGER = "stranger"
     """Nothing of it agrees with the others: the journal of another market."""
 
@@ -51,6 +54,7 @@ LAWS: Mapping[FindingKind, str] = {
     FindingKind.DIFFERENT: "S1",
     FindingKind.FORGED: "S4",
     FindingKind.DIVERGED: "S1",
+    FindingKind.PROOF: "S17",
     FindingKind.STRANGER: "S1",
 }
 """The property of the protocol that a finding breaks, unless it says another."""
@@ -213,7 +217,7 @@ class AuditReport:
         receivers = len({cover.receiver for cover in self.covers})
         stripes = len({cover.stripe for cover in self.covers})
         held = f"{receivers} journal keepers, {stripes} stripe{'s' * (stripes != 1)}"
-        compared = f"{self.messages_compared:,} messages compared in {self.blocks_compared:,} "
+        compared = f"{counted(self.messages_compared, 'message')} compared in {self.blocks_compared:,} "
         compared += "block" if self.blocks_compared == 1 else "blocks"
         alone = f", {self.messages_alone:,} held by one alone" if self.messages_alone else ""
         match self.verdict:

@@ -23,6 +23,7 @@ from isocast.lake.source.catalog import market_of
 from isocast.runtime.disk.journal_record import JournalRecord, read_record
 from isocast.runtime.disk.journal_segments import Segment, SegmentFile, segment_files
 from isocast.runtime.disk.journal_verify import JournalFault, VerifyReport, verify
+from isocast.security.witness import resealed
 from isocast.terms.errors import ConfigurationError, JournalError, RemoteProtocolError
 from isocast.terms.ids import describe
 from isocast.terms.places import local_path
@@ -36,7 +37,8 @@ from isocast.wire.journal import (
     read_block_header,
     segment_of_name,
 )
-from isocast.wire.journal_blocks import IS_EVENTS, BlockView
+from isocast.wire.journal_blocks import DIRECTORY_OFFSETS, IS_EVENTS, BlockView
+from isocast.wire.journal_proofs import NO_SEAL, MessageSeal
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import payload_digest
 
@@ -54,7 +56,7 @@ __all__ = [
 ]
 
 
-# ---- The digest of a block of messages: of their canonical content, however a site cut it into tokens and segments.
+# The digest of a block of messages: of their canonical content, however a site cut it into tokens and segments.
 #
 # A block of N messages is a stretch of the sequence that begins at a multiple of N, so that receivers are compared
 # without any of them knowing the others. Five streams are hashed apart, since a journal keeps events and other payloads
@@ -63,9 +65,9 @@ __all__ = [
 
 
 _BYTES = 16
-_LABEL = slice(0, 32)
+_LABEL = slice(0, DIRECTORY_OFFSETS["first_event"])
 """Columns of a directory's row: source, number, digest."""
-_LENGTH = slice(44, 52)
+_LENGTH = slice(DIRECTORY_OFFSETS["length"], DIRECTORY_OFFSETS["reserved"])
 """Length and flags."""
 _SCHEDULE = Struct("<IIQq")
 
@@ -141,7 +143,7 @@ class StretchDigest:
         )
 
 
-# ---- Which journals lie in a folder, whose they are, and the tasks that read them: one for each segment, or part of
+# Which journals lie in a folder, whose they are, and the tasks that read them: one for each segment, or part of
 # one.
 #
 # A long segment is cut into parts between two of its blocks, which the driver finds by skipping from header to header.
@@ -414,6 +416,9 @@ class SegmentRecord:
     """Sequence and offset of payloads whose digest is another."""
     foreign_more: int = 0
     """Further ones, which are not listed."""
+    forged: list[tuple[int, int]] = field(default_factory=list)
+    """Sequence and offset of payloads that are not what was ordered, by the seal keys that the journal keeps."""
+    forged_more: int = 0
 
     def to_json(self) -> str:
         """As a row's cell."""
@@ -527,6 +532,8 @@ class _Walk:
             self._delay(offset, header)
         if not rows["source"].all():
             record.unlabelled += header.messages
+        elif (proof := block.proof()) is not None and proof.seals:
+            self._sealed_contents(offset, block, proof.seals)
         elif self._sealed:
             record.sealed += header.messages
         else:
@@ -575,6 +582,17 @@ class _Walk:
             self._sealed = True
             record.sealed = self._tried
             record.foreign_digests.clear()
+
+    def _sealed_contents(self, offset: int, block: BlockView, seals: Sequence[MessageSeal]) -> None:
+        """The same where the journal keeps the keys: what is sealed again must be what was ordered."""
+        record, stripe = self._record, self._task.stripe
+        for sequence, seal, message in zip(block.sequences, seals, block.messages(), strict=True):
+            source, number, digest, payload = message
+            if seal == NO_SEAL:
+                record.sealed += 1
+            elif payload_digest(resealed(seal, stripe, (source, number), payload)) != digest:
+                record.forged_more += len(record.forged) >= _FAULTS_MAX
+                record.forged += [(sequence, offset)] * (len(record.forged) < _FAULTS_MAX)
 
     # Digests ------------------------------------------------------------------------------------
 

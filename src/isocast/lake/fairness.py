@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from isocast.checks.skew import ReleaseSkew
@@ -25,12 +26,15 @@ from isocast.lake.transforms.skew import (
     skew_totals,
     worst_messages,
 )
+from isocast.runtime.watch.measurements import FOLDER, MEASUREMENT_VERSION
+from isocast.terms.errors import ConfigurationError
 from isocast.terms.timing import Timing
 
 __all__ = [
     "LIVE_NS",
     "FairnessReport",
     "FairnessSettings",
+    "MeasurementLines",
     "MeasurementRow",
     "delay_curves",
     "delay_quantiles",
@@ -39,14 +43,55 @@ __all__ = [
     "fairness_faults",
     "loss_correlation",
     "losses_by_place",
+    "measurement_files",
     "messages_by_region",
+    "read_measurements",
     "region_order",
     "token_delays",
     "worst_faults",
 ]
 
+# The measurements of nodes as a frame: what `runtime.watch.measurements` writes, and what of it cannot be read.
 
-# ---- Delay distributions: when tokens are heard after their instant, at each receiver and from each owner (§5.1).
+_BROKEN = "broken"
+_LINE_DDL = (
+    "v INT, node STRING, id BIGINT, role STRING, stripe INT, city STRING, at_ns BIGINT, over_ns BIGINT, "
+    "counts MAP<STRING, BIGINT>, lateness ARRAY<ARRAY<BIGINT>>, tokens ARRAY<ARRAY<BIGINT>>, tokens_unlisted BIGINT"
+)
+
+
+class MeasurementLines(NamedTuple):
+    """What could be read, and what could not."""
+
+    lines: DataFrame
+    unread: dict[str, int]
+    """By reason: lines that are no measurements, lines of a newer version."""
+
+
+def measurement_files(where: Path) -> list[str]:
+    """Every file of measurements below a folder."""
+    return sorted(str(path) for path in where.rglob(f"{FOLDER}/m-*.jsonl"))
+
+
+def read_measurements(spark: SparkSession, where: Path) -> MeasurementLines:
+    """The measurements of a market's data directory; ConfigurationError if there are none."""
+    files = measurement_files(where)
+    if not files:
+        rule = f"holds no measurements (NODE/{FOLDER}/m-*.jsonl): is measurements.keep_bytes 0B in the market's file?"
+        raise ConfigurationError(str(where), "--journals", rule)
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
+    # Spark parses lazily and may leave columns out: the broken ones are counted from what was parsed once.
+    read = spark.read.schema(f"{_LINE_DDL}, {_BROKEN} STRING").options(**options).json(files).cache()
+    whole = F.col(_BROKEN).isNull() & F.col("v").isNotNull() & F.col("at_ns").isNotNull() & F.col("node").isNotNull()
+    reasons = read.select(
+        F.sum((~whole).cast("bigint")).alias("broken"),
+        F.sum((whole & (F.col("v") != MEASUREMENT_VERSION)).cast("bigint")).alias("newer"),
+    ).first()
+    unread = {} if reasons is None else {name: count for name, count in reasons.asDict().items() if count}
+    return MeasurementLines(read.where(whole & (F.col("v") == MEASUREMENT_VERSION)).drop(_BROKEN), unread)
+
+
+# Delay distributions: when tokens are heard after their instant, at each receiver and from each owner (§5.1).
 
 
 _ACCURACY = 100_000
@@ -95,7 +140,7 @@ def delay_curves(delays: DataFrame, steps: int = 200) -> DataFrame:
     return delays.groupBy("node").agg(F.percentile_approx("delay_ns", shares, _ACCURACY).alias("curve")).orderBy("node")
 
 
-# ---- Entry fairness: how long messages of each region wait for their token, and which of two comes first (§3, point
+# Entry fairness: how long messages of each region wait for their token, and which of two comes first (§3, point
 # 6).
 #
 # A region is the place of a source, or its floor where places are not known. Times of events are those of the floors'
@@ -193,7 +238,7 @@ def region_order(messages: DataFrame, within_ns: int) -> DataFrame:
     )
 
 
-# ---- Fairness faults: messages that a receiver released after their instant, or from an earlier ring's backlog (§5).
+# Fairness faults: messages that a receiver released after their instant, or from an earlier ring's backlog (§5).
 
 
 def fairness_faults(messages: DataFrame, late_after_ns: int) -> DataFrame:
@@ -230,7 +275,7 @@ def worst_faults(messages: DataFrame, late_after_ns: int, count: int) -> DataFra
     )
 
 
-# ---- Losses and repairs by place, and which places lose together: shared losses point at a shared branch (§5.2).
+# Losses and repairs by place, and which places lose together: shared losses point at a shared branch (§5.2).
 
 
 _SECOND_NS = 10**9

@@ -1,8 +1,8 @@
 """The pipeline: journals, or the network itself, into tables; as one batch or as a stream, with compaction behind it.
 
-Both fill bronze by the same stream, so that each event is there exactly once whatever is killed, and whichever of the
-two ran before. Silver and gold follow from bronze, version by version: each table knows how far it is, and a job that
-was killed between two of them goes on where it was.
+Both fill bronze by the same streams, one of events and one of opaque messages, so that each of them is there exactly
+once whatever is killed, and whichever of the two ran before. Silver and gold follow from bronze, version by version:
+each table knows how far it is, and a job that was killed between two of them goes on where it was.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition, Event, Thread
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,6 +29,7 @@ from isocast.lake.pipeline_stages import (
     StoppedError,
     Tell,
     advance_bars,
+    advance_books,
     advance_quotes,
     advance_spreads,
     advance_tape,
@@ -63,11 +65,13 @@ _MOST_SMALL = 8
 
 def compact_lake(spark: SparkSession, lake: Lake, most: int = _MOST_SMALL) -> dict[str, int]:
     """Bronze and silver, as far as all other tables know them; rows that were moved, by table."""
-    tape, quotes = lake.tape.snapshot().notes, lake.quotes.snapshot().notes
+    followers = [table.snapshot().notes for table in (lake.tape, lake.quotes, lake.books)]
     known = {
-        lake.released: min(notes.get("released_version", 0) for notes in (tape, quotes)),
+        lake.released: min(notes.get("released_version", 0) for notes in followers),
+        lake.messages: lake.messages.snapshot().version,
         lake.tape: lake.bars.snapshot().notes.get("tape_version", 0),
         lake.quotes: lake.quotes.snapshot().version,
+        lake.books: lake.books.snapshot().version,
     }
     moved = {table.name: compact(spark, table, version, most) for table, version in known.items()}
     lake.forget()
@@ -166,11 +170,16 @@ class Origin:
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options of `format("isocast")`, such as receiver or server."""
 
-    def frame(self, spark: SparkSession, offsets: Mapping[str, int] | None, max_rows: int) -> DataFrame:
-        """Everything from some offsets on."""
+    def frame(
+        self, spark: SparkSession, offsets: Mapping[str, int] | None, max_rows: int, rows: str = "released"
+    ) -> DataFrame:
+        """Everything from some offsets on: events, or the rows of another frame of the source."""
         if self.options.get("receiver") == "all":
-            raise ConfigurationError("isocast lake", "receiver", "a lake has every event once, and not once a receiver")
-        reader = spark.readStream.format("isocast").options(**self.options).option("maxRowsPerTrigger", max_rows)
+            raise ConfigurationError(
+                "isocast lake", "receiver", "a lake holds each event once, not once for each receiver"
+            )
+        reader = spark.readStream.format("isocast").options(**self.options).option("frame", rows)
+        reader = reader.option("maxRowsPerTrigger", max_rows)
         if offsets is not None:
             reader = reader.option("startingOffsets", json.dumps(offsets))
         if self.market is not None:
@@ -184,13 +193,12 @@ def run(
     spark: SparkSession, lake: Lake, origin: Origin, *, max_rows: int = BATCH_ROWS, tell: Tell = lambda _: None
 ) -> PipelineReport:
     """Everything that is there now into all tables, and the days closed: spreads made, small files put together."""
-    report = PipelineReport()
     began = time.monotonic()
     with lake.writing():
-        sink = BronzeSink(lake, report, tell)
-        _go(spark, lake, origin, sink, max_rows, {"availableNow": True}, lambda _: True)
+        sinks = BronzeSink(lake, lake.released, tell), BronzeSink(lake, lake.messages, tell)
+        _fill(spark, lake, origin, sinks, max_rows, {"availableNow": True})
         advance(spark, lake, tell=tell, close=True)
-    return _finished(lake, report, began)
+    return _finished(lake, sinks, began)
 
 
 def stream(
@@ -208,15 +216,14 @@ def stream(
 
     `available_now` ends with what is there at the beginning.
     """
-    report = PipelineReport()
     began = time.monotonic()
     trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
     with lake.writing(), BackgroundWorker(lambda: _follow(spark, lake, tell)) as follower:
         # What a killed job had in bronze and not in the others comes first.
         follower.wake()
-        sink = BronzeSink(lake, report, tell, after=follower.wake)
-        _go(spark, lake, origin, sink, max_rows, trigger, lambda query: follower.is_well and go_on(query))
-    return _finished(lake, report, began)
+        sinks = BronzeSink(lake, lake.released, tell, after=follower.wake), BronzeSink(lake, lake.messages, tell)
+        _fill(spark, lake, origin, sinks, max_rows, trigger, lambda query: follower.is_well and go_on(query))
+    return _finished(lake, sinks, began)
 
 
 def advance(spark: SparkSession, lake: Lake, *, tell: Tell = lambda _: None, close: bool = False) -> None:
@@ -232,6 +239,7 @@ def advance(spark: SparkSession, lake: Lake, *, tell: Tell = lambda _: None, clo
         _tell_rows(lake.bars, advance_bars(spark, lake), tell)
         _tell_rows(lake.vwap, advance_vwap(spark, lake), tell)
         _tell_rows(lake.quotes, quotes.result(), tell)
+        _tell_rows(lake.books, advance_books(spark, lake, news), tell)
     if close:
         _tell_rows(lake.spreads, advance_spreads(spark, lake), tell)
         _tell_compacted(compact_lake(spark, lake), tell)
@@ -253,8 +261,9 @@ def _tell_rows(table: LakeTable, rows: int, tell: Tell) -> None:
         tell(f"{table.name}: {counted(rows, 'row')}")
 
 
-def _finished(lake: Lake, report: PipelineReport, began: float) -> PipelineReport:
-    report.seconds = time.monotonic() - began
+def _finished(lake: Lake, sinks: _Sinks, began: float) -> PipelineReport:
+    events, messages = sinks
+    report = PipelineReport(events.rows, messages.rows, events.batches, seconds=time.monotonic() - began)
     for table in lake.tables:
         now = table.snapshot()
         report.tables[table.name] = {
@@ -269,23 +278,59 @@ def _finished(lake: Lake, report: PipelineReport, began: float) -> PipelineRepor
     return report
 
 
-def _go(
+_Sinks = tuple[BronzeSink, BronzeSink]
+"""Of events and of opaque messages."""
+
+
+def _fill(
     spark: SparkSession,
     lake: Lake,
     origin: Origin,
+    sinks: _Sinks,
+    max_rows: int,
+    trigger: Mapping[str, Any],
+    go_on: Callable[[StreamingQuery], bool] = lambda _: True,
+) -> None:
+    """Run both streams to their end: that of opaque messages beside that of events, and no longer."""
+    is_over = Event()
+
+    def take_messages() -> None:
+        wanted = partial(origin.frame, spark, rows="messages")
+        _go(spark, lake, wanted, sinks[1], 0, trigger, lambda _: not is_over.is_set())
+
+    with BackgroundWorker(take_messages) as beside:
+
+        def goes_on(query: StreamingQuery) -> bool:
+            if not (beside.is_well and go_on(query)):
+                is_over.set()
+            return not is_over.is_set()
+
+        beside.wake()
+        try:
+            _go(spark, lake, partial(origin.frame, spark), sinks[0], max_rows, trigger, goes_on)
+        except BaseException:
+            is_over.set()
+            raise
+
+
+def _go(
+    spark: SparkSession,
+    lake: Lake,
+    wanted: Callable[[Mapping[str, int] | None, int], DataFrame],
     sink: BronzeSink,
     max_rows: int,
     trigger: Mapping[str, Any],
     go_on: Callable[[StreamingQuery], bool],
 ) -> None:
-    """Run the stream to its end."""
+    """Run a stream to its end."""
+    checkpoint = lake.checkpoint(sink.table)
     # Without it rows are sorted by their partition before they are written, and lose their order.
     spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "64")
     for tries_left in reversed(range(_WORKER_TRIES)):
-        has_checkpoint = (lake.checkpoint / "metadata").is_file()
-        offsets = lake.released.snapshot().notes.get("offsets")
-        frame = origin.frame(spark, None if has_checkpoint else offsets, max_rows)
-        writer = frame.writeStream.foreachBatch(sink.take).option("checkpointLocation", str(lake.checkpoint))
+        has_checkpoint = (checkpoint / "metadata").is_file()
+        offsets = sink.table.snapshot().notes.get("offsets")
+        frame = wanted(None if has_checkpoint else offsets, max_rows)
+        writer = frame.writeStream.foreachBatch(sink.take).option("checkpointLocation", str(checkpoint))
         query = writer.trigger(**trigger).start()
         try:
             while not query.awaitTermination(1):

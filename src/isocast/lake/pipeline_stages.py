@@ -1,5 +1,6 @@
 """The stages of the pipeline: journals to bronze, to silver (tape, quotes), to gold (bars, VWAP, spreads).
 
+Bronze has a table of events, from which all others follow, and one of opaque messages, which stands for itself.
 Each table remembers up to which version of bronze it goes, and what it needs to go on: quotes that stand, ids that were
 used, days that began. A correction of a trade of before rewrites the file that holds it.
 """
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -36,11 +38,15 @@ from isocast.lake.transforms.bars import (
     rolling_vwap,
     whole_bars,
 )
+from isocast.lake.transforms.books import BOOK_STATE_SCHEMA, DAY_COLUMNS, BookDays, book_columns, followed_books
+from isocast.lake.transforms.exchanges import exchange_calendar
 from isocast.lake.transforms.quotes import STANDING_COLUMNS, quotes_across_floors, trades_with_quotes
-from isocast.lake.transforms.slices import QUOTE_STATE_SCHEMA, Sliced
+from isocast.lake.transforms.slices import QUOTE_STATE_SCHEMA, Sliced, in_slices
 from isocast.lake.transforms.survey import Amendment, FloorDays, Survey, SymbolLine, survey_files
 from isocast.lake.transforms.tape import TAPE_COLUMNS, TapeMemory, amended, next_tape, reported_trades
+from isocast.terms.market import EventKind
 from isocast.terms.quantities import counted
+from isocast.ticker.books import DAY_MARK
 
 __all__ = [
     "DAY_NS",
@@ -51,6 +57,7 @@ __all__ = [
     "StoppedError",
     "Tell",
     "advance_bars",
+    "advance_books",
     "advance_quotes",
     "advance_spreads",
     "advance_tape",
@@ -97,6 +104,12 @@ def date_of(moment_ns: Column) -> Column:
     return F.date_from_unix_date(F.call_function("div", moment_ns, F.lit(DAY_NS)).cast("int"))
 
 
+def _dated(lake: Lake, rows: DataFrame) -> DataFrame:
+    """Rows of silver with the day of their release, by which they are partitioned, and their trading day."""
+    day = calendar_of(lake).trading_day_of(F.col("event_ns"))
+    return rows.withColumn("date", date_of(F.col("due_ns"))).withColumn("trading_day", day)
+
+
 _Found = tuple[Sliced, Survey]
 
 
@@ -123,7 +136,7 @@ def advance_quotes(spark: SparkSession, lake: Lake, news: BronzeNews) -> int:
     if not files:
         return 0
     slices, _ = news.found or _look_into(spark, lake, lake.quotes, files)
-    rows = quotes_across_floors(slices).withColumn("date", date_of(F.col("due_ns")))
+    rows = _dated(lake, quotes_across_floors(slices))
     state = {"quotes": slices.carry.closing()}
     return _commit(lake.quotes, rows, state, {"released_version": news.version})
 
@@ -155,7 +168,60 @@ def advance_tape(spark: SparkSession, lake: Lake, news: BronzeNews) -> int:
             "amends": bool(changed),
         }
 
-    return _commit(lake.tape, rows.withColumn("date", date_of(F.col("due_ns"))), state, said, changed)
+    return _commit(lake.tape, _dated(lake, rows), state, said, changed)
+
+
+def advance_books(spark: SparkSession, lake: Lake, news: BronzeNews) -> int:
+    """Books catch up; how many changes of their best levels came."""
+    files = _new_files(lake, lake.books, news.version)
+    if not files:
+        return 0
+    notes = lake.books.snapshot().notes
+    days, before = BookDays.from_json(notes.get("days", {})), dict(notes.get("faults", {}))
+    said = {"released_version": news.version, "days": days.as_json(), "faults": before}
+    if not _has_orders(lake, files):
+        # Nothing to follow: what stands goes on standing.
+        lake.books.commit(None, lambda _: {**said, **{name: notes[name] for name in ("state",) if name in notes}})
+        return 0
+    days.late |= _joined_late(lake)
+    released = lake.released.read(spark, files)
+    if released is None:
+        return 0
+    marks = released.where((F.col("kind") == int(EventKind.MARK)) & (F.col("reference") == DAY_MARK))
+    found = marks.select(*DAY_COLUMNS).collect()
+    name = notes.get("state", {}).get("books")
+    standing = spark.read.parquet(str(lake.books.path / "_state" / name)) if name else None
+    made = followed_books(released, standing, days, found, lake.settings.depth).persist(StorageLevel.DISK_ONLY)
+    try:
+        noted = made.where("note IS NOT NULL").select(*BOOK_STATE_SCHEMA.names).toArrow()
+        is_state = pc.is_in(noted["note"], pa.array(["book", "order"]))
+        for row in noted.filter(pc.invert(is_state)).to_pylist():
+            before[row["note"]] = before.get(row["note"], 0) + row["quantity"]
+        rows = in_slices(made.where("note IS NULL").select(*book_columns(lake.settings.depth)))
+        said = {"released_version": news.version, "days": days.as_json(), "faults": before}
+        state = {"books": noted.filter(is_state)}
+        return _commit(lake.books, _dated(lake, rows), state, said)
+    finally:
+        made.unpersist()
+
+
+def _has_orders(lake: Lake, files: Sequence[DataFile]) -> bool:
+    """Whether some events are of books, or begin days of floors; by one column of the files."""
+    kinds = [int(kind) for kind in (EventKind.ORDER, EventKind.CANCEL, EventKind.REPLACE, EventKind.MARK)]
+    return any(
+        bool(pc.any(pc.is_in(batch["kind"], pa.array(kinds, pa.int8()))).as_py())
+        for file in files
+        for batch in pq.ParquetFile(lake.released.path / file.path).iter_batches(1 << 20, columns=["kind"])
+    )
+
+
+def _joined_late(lake: Lake) -> set[int]:
+    """Stripes of which the lake may not have the beginning: their first event is not in the first message."""
+    first: dict[int, int] = {}
+    for file in lake.released.snapshot().files:
+        stripe = int(file.partition["stripe"])
+        first[stripe] = min(first.get(stripe, 1 << 63), _sequences(lake.released.path / file.path)[0])
+    return {stripe for stripe, sequence in first.items() if sequence > 1}
 
 
 def _new_files(lake: Lake, table: LakeTable, version: int) -> list[DataFile]:
@@ -262,7 +328,10 @@ class PipelineReport:
 
     events: int = 0
     """That came into bronze."""
+    messages: int = 0
+    """Opaque ones, that came into bronze."""
     batches: int = 0
+    """Of events."""
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of each table behind it: version, rows, files and bytes, and replaced files that stay for readers."""
     spreads: dict[str, int] = field(default_factory=dict)
@@ -273,6 +342,7 @@ class PipelineReport:
         """For programs."""
         return {
             "events": self.events,
+            "messages": self.messages,
             "batches": self.batches,
             "seconds": round(self.seconds, 3),
             "tables": self.tables,
@@ -285,15 +355,16 @@ class StoppedError(Exception):
 
 
 class BronzeSink:
-    """Writes each batch of the stream once."""
+    """Writes each batch of a stream once, into one table of bronze."""
 
-    def __init__(
-        self, lake: Lake, report: PipelineReport, tell: Tell, after: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, lake: Lake, table: LakeTable, tell: Tell, after: Callable[[], None] = lambda: None) -> None:
         """`after` is called behind each commit."""
         self.error: BaseException | None = None
+        self.table = table
+        self.rows = 0
+        """That came."""
+        self.batches = 0
         self._lake = lake
-        self._report = report
         self._tell = tell
         self._after = after
         self._at_work = Lock()
@@ -317,10 +388,9 @@ class BronzeSink:
             raise
 
     def _take(self, batch: DataFrame, number: int) -> None:
-        query = json.loads((self._lake.checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
-        table = self._lake.released
-        before = table.snapshot()
-        notes = before.notes
+        table = self.table
+        query = json.loads((self._lake.checkpoint(table) / "metadata").read_text(encoding="utf-8"))["id"]
+        notes = table.snapshot().notes
         if notes.get("query") == query and notes.get("batch", -1) >= number:
             return
         offsets: dict[str, int] = dict(notes.get("offsets", {}))
@@ -335,22 +405,26 @@ class BronzeSink:
             came = sum(file.rows for file in added)
             for file in added:
                 stripe = file.partition["stripe"]
-                offsets[stripe] = max(offsets.get(stripe, 0), _last_sequence(table.path / file.path) + 1)
+                offsets[stripe] = max(offsets.get(stripe, 0), _sequences(table.path / file.path)[1] + 1)
             return {"offsets": offsets, "query": query, "batch": number}
 
-        table.commit(batch.withColumn("date", date_of(F.col("due_ns"))), said)
-        self._report.events += came
-        self._report.batches += 1
-        self._tell(f"{table.name}: {counted(came, 'event')}, {table.snapshot().rows:,} in all")
+        # Many markets have no opaque messages: a stream of them leaves no commits behind.
+        is_events = table is self._lake.released
+        table.commit(batch.withColumn("date", date_of(F.col("due_ns"))), said, only_rows=not is_events)
+        self.rows += came
+        self.batches += 1
+        if came or is_events:
+            noun = "event" if is_events else "message"
+            self._tell(f"{table.name}: {counted(came, noun)}, {table.snapshot().rows:,} in all")
         self._after()
 
 
-def _last_sequence(path: Path) -> int:
-    """The greatest sequence of a file, from its statistics."""
+def _sequences(path: Path) -> tuple[int, int]:
+    """The least and the greatest sequence of a file, from its statistics."""
     metadata = pq.read_metadata(path)
     column = metadata.schema.names.index("sequence")
     groups = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
-    return int(max(group.max for group in groups))
+    return int(min(group.min for group in groups)), int(max(group.max for group in groups))
 
 
 # ---- Silver to gold: bars and VWAP go on with new trades; spreads are made anew for the days that have changed.
@@ -367,6 +441,8 @@ _Span = tuple[str, int]
 
 def calendar_of(lake: Lake) -> Calendar:
     """Zone and hours of a lake's gold tables."""
+    if lake.settings.calendar:
+        return exchange_calendar(lake.settings.calendar)
     return read_calendar(lake.settings.zone, lake.settings.session or None, days=lake.settings.days)
 
 
@@ -386,11 +462,11 @@ def advance_bars(spark: SparkSession, lake: Lake) -> int:
         files = _files_in(lake.bars, own)
         if amends:
             made = whole_bars(bar_parts(_within(tape, hours, interval), interval, calendar))
-            frames.append(_placed(made, text).where(_is_in(own)))
+            frames.append(_placed(made, text, calendar).where(_is_in(own)))
         else:
             parts = bar_parts(tape, interval, calendar)
             before = lake.bars.read(spark, files) if files else None
-            frames.append(_placed(whole_bars(parts) if before is None else grown_bars(before, parts), text))
+            frames.append(_placed(whole_bars(parts) if before is None else grown_bars(before, parts), text, calendar))
         gone += files
         spans += sorted(own)
     return _replace(lake.bars, frames, gone, {"tape_version": version, "spans": spans})
@@ -435,7 +511,7 @@ def advance_spreads(spark: SparkSession, lake: Lake) -> int:
     each = trade_spreads(near, quotes.where(F.col("event_ns").between(low - DAY_NS, high)), horizon)
     frames = []
     for interval in intervals:
-        made = _placed(spreads(each, interval, calendar), interval.text)
+        made = _placed(spreads(each, interval, calendar), interval.text, calendar)
         frames.append(made.where(F.col("date").isin(days[interval.text])).drop("hour"))
     files = lake.spreads.snapshot().files
     gone = [file for file in files if file.partition["date"] in days.get(file.partition["interval"], ())]
@@ -494,13 +570,14 @@ def _is_in(spans: set[_Span]) -> Column:
     return F.call_function("div", F.col("start_ns"), F.lit(HOUR_NS)).isin(sorted(hour for _, hour in spans))
 
 
-def _placed(made: DataFrame, interval: str) -> DataFrame:
+def _placed(made: DataFrame, interval: str, calendar: Calendar) -> DataFrame:
     """Rows with the moment as people read it, and the columns by which they are partitioned."""
     hour = F.pmod(F.call_function("div", F.col("start_ns"), F.lit(HOUR_NS)), F.lit(_HOURS)).cast("int")
     return made.select(
         "*",
         F.timestamp_micros(F.call_function("div", F.col("start_ns"), F.lit(1_000))).alias("start"),
         F.lit(interval).alias("interval"),
+        calendar.trading_day_of(F.col("start_ns")).alias("trading_day"),
         date_of(F.col("start_ns")).alias("date"),
         hour.alias("hour"),
     )

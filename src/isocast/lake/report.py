@@ -126,7 +126,7 @@ def write_page(page: Page, path: Path) -> None:
         raise ConfigurationError(str(path), "--report", f"cannot be written: {reason.strerror}") from None
 
 
-# ---- Pictures of a fairness report: how far behind the first each site released, and when tokens were heard.
+# Pictures of a fairness report: how far behind the first each site released, and when tokens were heard.
 
 
 _SIZE = (9.0, 5.2)
@@ -225,7 +225,7 @@ def draw_delays(curves: Mapping[str, Sequence[int]], advice: Advice | None, path
     _save(figure, axes, path)
 
 
-# ---- An audit as a page: the verdict, each finding with its place, what was read, and which rules were held to.
+# An audit as a page: the verdict, each finding with its place, what was read, and which rules were held to.
 
 
 FINDING_HEADERS = ("what", "law", "receiver", "where", "file", "byte", "says")

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 __all__ = [
     "EVENT_SCHEMA",
+    "MESSAGES_SCHEMA",
     "QUARANTINE_SCHEMA",
     "RELEASED_SCHEMA",
     "SCHEMA_VERSION",
 ]
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised whenever a column is added, goes, or means something else; tables keep it beside their rows."""
 
 _PLACE = [
@@ -52,6 +53,18 @@ _RELEASE = [
 
 RELEASED_SCHEMA = pa.schema([*_PLACE, *_EVENT, *_RELEASE])
 """`released`: one row for each event that one receiver released, with everything known about its way."""
+
+MESSAGES_SCHEMA = pa.schema(
+    [
+        *_PLACE,
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+        pa.field("sent_ns", pa.int64(), nullable=False),
+        *_RELEASE,
+    ]
+)
+"""`messages`: one row for each opaque message that one receiver released; `index` counts those of one sequence."""
 
 EVENT_SCHEMA = pa.schema(_EVENT)
 """An event of a feed file: no network carried it yet."""

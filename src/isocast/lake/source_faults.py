@@ -27,7 +27,7 @@ class SourceFault:
 
     path: str
     reason: str
-    """torn, damage, version, gap, overlap, foreign, feed or text."""
+    """torn, damage, version, gap, overlap, foreign, feed, text, or opaque: bytes that are no opaque messages."""
     rule: str
     count: int = 1
     stripe: int | None = None
@@ -59,17 +59,17 @@ class SourceFaults:
         if not self.is_strict:
             self.note(fault)
             return
-        causes = [noted for noted in self.found if noted.reason not in {"torn", "gap"}]
+        causes = [noted for noted in self.found if noted.reason not in {"torn", "gap", "opaque"}]
         if causes:
             cause = causes[-1]
             raise JournalError(cause.path, f"{cause.rule}; {fault.rule}", cause.offset)
         raise fault.error()
 
     def insist(self) -> None:
-        """Nobody else is asked: what was noted is lost, if it is more than an unfinished end."""
+        """Nobody else is asked: what was noted is lost, if it is more than an unfinished end or a stranger's bytes."""
         if self.is_strict:
             for fault in self.found:
-                if fault.reason != "torn":
+                if fault.reason not in {"torn", "opaque"}:
                     raise fault.error()
 
 

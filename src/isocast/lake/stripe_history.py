@@ -6,8 +6,6 @@ events themselves would give, however many days and machines they come from.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -132,21 +130,21 @@ def check_history_name(path: Path) -> None:
         raise ConfigurationError("command line", "--out", f"must end in .csv or .parquet, not {path.name}")
 
 
-def write_history(slices: DataFrame, path: Path) -> None:
-    """One file, CSV or Parquet by its name, in order of symbol and time: `isocast plan stripes` reads both."""
+def write_history(slices: DataFrame, path: Path, aside: Path) -> None:
+    """One file, CSV or Parquet by its name, in order of symbol and time: `isocast plan stripes` reads both.
+
+    Spark writes folders: into a new one in `aside`, on the same disk.
+    """
     check_history_name(path)
     columns = ("symbol", "time", "count", "prices", "everything")
     ordered = slices.select(*columns).orderBy("symbol", "time").coalesce(1)
-    place = Path(tempfile.mkdtemp(prefix=".history-", dir=path.parent))
-    try:
-        if path.suffix.lower() == ".csv":
-            seconds = F.format_string("%d.%09d", F.floor(F.col("time") / SECOND), F.col("time") % SECOND)
-            time = F.when(F.col("time") >= _NANOSECONDS_FROM, F.col("time").cast("string")).otherwise(seconds)
-            table = ordered.withColumn("time", time)
-            table.write.mode("overwrite").option("header", value=True).option("emptyValue", "").csv(str(place))
-        else:
-            ordered.write.mode("overwrite").parquet(str(place))
-        (written,) = [found for found in place.iterdir() if found.name.startswith("part-")]
-        written.replace(path)
-    finally:
-        shutil.rmtree(place)
+    place = aside / "table"
+    if path.suffix.lower() == ".csv":
+        seconds = F.format_string("%d.%09d", F.floor(F.col("time") / SECOND), F.col("time") % SECOND)
+        time = F.when(F.col("time") >= _NANOSECONDS_FROM, F.col("time").cast("string")).otherwise(seconds)
+        table = ordered.withColumn("time", time)
+        table.write.mode("overwrite").option("header", value=True).option("emptyValue", "").csv(str(place))
+    else:
+        ordered.write.mode("overwrite").parquet(str(place))
+    (written,) = [found for found in place.iterdir() if found.name.startswith("part-")]
+    written.replace(path)

@@ -169,7 +169,7 @@ def _mend(log: ForeignLog, now: TableState) -> None:
     log.write(FileChange(added, removed))
 
 
-# ---- Columns of a table, as other formats name them, and the values that are in paths only.
+# Columns of a table, as other formats name them, and the values that are in paths only.
 
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -198,7 +198,7 @@ def _value(text: str | None, kind: pa.DataType) -> str | int | None:
     return (date.fromisoformat(text) - _EPOCH).days if pa.types.is_date(kind) else int(text)
 
 
-# ---- A Delta log in the directory `_delta_log` of a table, by the package deltalake.
+# A Delta log in the directory `_delta_log` of a table, by the package deltalake.
 
 
 _APPLICATION = "isocast"
@@ -302,7 +302,7 @@ def _bounds(metadata: pq.FileMetaData) -> Iterator[tuple[str, int, int]]:
                 yield column.path_in_schema, found.min, found.max
 
 
-# ---- An Iceberg table in a catalogue of the lake (SQLite), by the package pyiceberg.
+# An Iceberg table in a catalogue of the lake (SQLite), by the package pyiceberg.
 #
 # lake/_iceberg/catalogue.db
 # lake/_iceberg/silver/tape/metadata/...          the table's metadata; its files stay where they are

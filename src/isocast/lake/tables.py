@@ -123,6 +123,14 @@ class LakeSettings:
     """Days of trading, mon-fri; all of them if empty."""
     window: str = "30m"
     horizon: str = "5s"
+    depth: int = 5
+    """Levels of each side in silver/books."""
+    calendar: str = ""
+    """An exchange whose days and hours count, such as XNYS; zone, session and days are its own then."""
+
+    def as_json(self) -> dict[str, Any]:
+        """As they are written: what older programs do not know is left out where it says nothing."""
+        return {name: value for name, value in asdict(self).items() if name != "calendar" or value}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
@@ -281,12 +289,14 @@ class LakeTable:
         frame: DataFrame | None,
         notes: Callable[[list[DataFile]], Mapping[str, Any]],
         removed: Sequence[DataFile] = (),
+        *,
+        only_rows: bool = False,
     ) -> TableVersion:
         """One more version: rows are added, files go. The frame may read files that go.
 
-        `notes` are made from the files that were added.
+        `notes` are made from the files that were added. With `only_rows`, a frame without rows makes no version.
         """
-        return self._commit(frame, removed, lambda added, _: notes(added), compacts=False)
+        return self._commit(frame, removed, lambda added, _: notes(added), compacts=False, only_rows=only_rows)
 
     def compact(self, frame: DataFrame, removed: Sequence[DataFile]) -> TableVersion:
         """Rows of some files in others, which take their place; others may commit meanwhile."""
@@ -306,12 +316,15 @@ class LakeTable:
         notes: Callable[[list[DataFile], TableVersion], Mapping[str, Any]],
         *,
         compacts: bool,
+        only_rows: bool = False,
     ) -> TableVersion:
         staging = self._write(frame) if frame is not None else None
         with self._committing:
             before = self.snapshot()
             version = before.version + 1
             added = self._moved(staging, version) if staging is not None else []
+            if only_rows and not added:
+                return before
             said = dict(notes(added, before))
             schema = self._entry(before.version)["schema"] if before.version else None
             if frame is not None and schema is None:
@@ -426,8 +439,10 @@ class Lake:
             return LakeTable(root, name, keys, settings.format, keep_s=keep_s)
 
         self.released = table("bronze/released", "date", "stripe")
+        self.messages = table("bronze/messages", "date", "stripe")
         self.tape = table("silver/tape", "date", "stripe")
         self.quotes = table("silver/quotes", "date", "stripe")
+        self.books = table("silver/books", "date", "stripe")
         self.bars = table("gold/bars", "interval", "date", "hour")
         self.vwap = table("gold/vwap", "interval", "date", "hour")
         self.spreads = table("gold/spreads", "interval", "date")
@@ -435,23 +450,25 @@ class Lake:
     @property
     def tables(self) -> tuple[LakeTable, ...]:
         """All of them, from bronze to gold."""
-        return self.released, self.tape, self.quotes, self.bars, self.vwap, self.spreads
+        silver = self.tape, self.quotes, self.books
+        return self.released, self.messages, *silver, self.bars, self.vwap, self.spreads
 
     def forget(self) -> None:
         """Remove log entries that no table needs any more."""
         notes = {table.name: table.snapshot().notes for table in self.tables}
         followers = {
-            self.released: [notes[table.name].get("released_version", 0) for table in (self.tape, self.quotes)],
+            self.released: [
+                notes[table.name].get("released_version", 0) for table in (self.tape, self.quotes, self.books)
+            ],
             self.tape: [notes[table.name].get("tape_version", 0) for table in (self.bars, self.spreads)],
             self.bars: [notes[self.vwap.name].get("bars_version", 0)],
         }
         for table in self.tables:
             table.forget(min(followers.get(table, [table.snapshot().version])))
 
-    @property
-    def checkpoint(self) -> Path:
-        """Of the stream that fills bronze."""
-        return self.root / "_checkpoint"
+    def checkpoint(self, table: LakeTable) -> Path:
+        """Of the stream that fills a table of bronze."""
+        return self.root / ("_checkpoint" if table is self.released else f"_checkpoint_{table.path.name}")
 
     @classmethod
     def open(cls, root: Path, keep_s: float = KEEP_S) -> Self:
@@ -489,9 +506,9 @@ class Lake:
         wanted = settings or LakeSettings()
         mirror_of(wanted.format).insist_on_packages()
         make_folder(root)
-        if any(path.name not in {"_lock", "_checkpoint"} for path in root.iterdir()):
+        if any(path.name != "_lock" and not path.name.startswith("_checkpoint") for path in root.iterdir()):
             raise ConfigurationError(str(root), "--lake", "is neither empty nor a lake")
-        create_json(root / "lake.json", {"schema_version": SCHEMA_VERSION, "settings": asdict(wanted)})
+        create_json(root / "lake.json", {"schema_version": SCHEMA_VERSION, "settings": wanted.as_json()})
         return cls(root, wanted, keep_s)
 
     @contextmanager

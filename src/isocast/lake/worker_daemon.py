@@ -20,7 +20,7 @@ from types import MappingProxyType, TracebackType
 __all__ = ["cache_directory", "main", "placed_script", "worker_python"]
 
 
-# ---- Small programs of our own, in the user's cache, by which Spark starts Java and Python: made when they are
+# Small programs of our own, in the user's cache, by which Spark starts Java and Python: made when they are
 # needed.
 
 

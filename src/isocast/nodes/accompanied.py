@@ -16,27 +16,33 @@ from isocast.wire.packets import NewRing
 __all__ = ["Accompanied"]
 
 Event = TypeVar("Event")
+Effect = TypeVar("Effect")
+LinesEffect = TypeVar("LinesEffect")
+LinesEffect_co = TypeVar("LinesEffect_co", covariant=True)
 _TIMER_FIRED = TimerFired()
 
 
-class _Companion(Protocol):
-    def step(self, event: LineInput, now: int, ring: NewRing | None) -> Sequence[object]: ...
+class _Companion(Protocol[LinesEffect_co]):
+    def step(self, event: LineInput, now: int, ring: NewRing | None) -> Sequence[LinesEffect_co]: ...
 
     def next_deadline(self) -> int: ...
 
 
-class Accompanied(Generic[Event]):
+class Accompanied(Generic[Event, Effect, LinesEffect]):
     """Steps the node, then its companion."""
 
     def __init__(
-        self, machine: Machine[Event | DriverInput], companion: _Companion, ring: Callable[[], NewRing | None]
+        self,
+        machine: Machine[Event | DriverInput, Effect],
+        companion: _Companion[LinesEffect],
+        ring: Callable[[], NewRing | None],
     ) -> None:
         """`ring` tells the ring that the machine is on."""
         self._machine = machine
         self._companion = companion
         self._ring = ring
 
-    def step(self, event: Event | DriverInput, now: int) -> tuple[object, ...]:
+    def step(self, event: Event | DriverInput, now: int) -> tuple[Effect | LinesEffect, ...]:
         """Take one input at local time `now`; the node's effects come first."""
         mine: LineInput = _TIMER_FIRED
         others = event

@@ -8,7 +8,8 @@ from typing import TypeAlias, assert_never
 from isocast.hierarchy.headship import NO_GROUPS, GroupPlan, Headship
 from isocast.hierarchy.secondary_ring import SecondaryRing, SecondaryRingSnapshot
 from isocast.reformation.member import Member, MemberSnapshot
-from isocast.ring.effects import Effect, Multicast, RingSuspected
+from isocast.ring.disclosures import Fits
+from isocast.ring.effects import Multicast, ReceiverEffect, RingSuspected
 from isocast.ring.inputs import (
     CheckpointFetched,
     ClockJudged,
@@ -19,12 +20,14 @@ from isocast.ring.inputs import (
     PacketsArrived,
     TimerFired,
 )
+from isocast.ring.notary import Notary
 from isocast.ring.receiver import Receiver, ReceiverSnapshot
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import (
     Data,
+    Disclose,
     Invite,
     Join,
     LineAck,
@@ -34,6 +37,7 @@ from isocast.wire.packets import (
     NewRing,
     Packet,
     Pending,
+    Proof,
     RangeReply,
     RangeRequest,
     Receipt,
@@ -41,6 +45,7 @@ from isocast.wire.packets import (
     ReleasedPacket,
     Repair,
     SecondaryToken,
+    SourceChain,
     Standing,
     Suspect,
     Token,
@@ -82,12 +87,15 @@ class PrimaryReceiver:
         *,
         forgot: bool = False,
         groups: GroupPlan = NO_GROUPS,
+        notary: Notary | None = None,
+        fits: Fits | None = None,
     ) -> None:
         """Start, or restart, from what the disk says; `forgot` says that the disk was lost.
 
-        `groups` are those of the whole market: whose head is off the ring may be this site's to head.
+        `groups` are those of the whole market: whose head is off the ring may be this site's to head. `fits` judges the
+        keys that sources disclose, where they do.
         """
-        self.receiver = self.receiver_class(site, settings, secret, state)
+        self.receiver = self.receiver_class(site, settings, secret, state, notary, fits)
         self.member = self.member_class(self.receiver, forgot=forgot)
         self.headship: Headship | None = None
         if groups.groups:
@@ -95,7 +103,7 @@ class PrimaryReceiver:
         self._stripe = settings.stripe
         self._deadline = 0
 
-    def step(self, event: PrimaryReceiverInput, now: int) -> tuple[Effect, ...]:
+    def step(self, event: PrimaryReceiverInput, now: int) -> tuple[ReceiverEffect, ...]:
         """Take one input at local time `now`."""
         receiver = self.receiver
         match event:
@@ -157,27 +165,39 @@ class PrimaryReceiver:
                 receiver.emit(*member.on_repair(packet, now))
             case RangeReply() if member.reconciling:
                 receiver.emit(*member.on_range_reply(packet, now))
-            case Data() | Token() | TokenPart() | Receipt() | Repair() | Nack() | RangeRequest() | RangeReply():
+            case (
+                Data()
+                | Token()
+                | TokenPart()
+                | Receipt()
+                | Repair()
+                | Nack()
+                | RangeRequest()
+                | RangeReply()
+                | Disclose()
+            ):
                 receiver.on_event(packet, now)
             case Invite():
                 receiver.emit(*member.on_invite(packet, now))
+            case SourceChain():
+                receiver.on_chain(packet, now)
             case NewRing():
                 receiver.emit(*member.on_new_ring(packet, now))
             case SecondaryToken() if self.headship is not None:
                 self.headship.on_token(packet, now)
             case (
-                Pending() | Standing() | Suspect() | Refuse() | Join() | SecondaryToken() | ReleasedPacket() | LineAsk()
-                | LineAck() | Lines()
+                Pending() | Standing() | Suspect() | Refuse() | Join() | SecondaryToken() | ReleasedPacket() | Proof()
+                | LineAsk() | LineAck() | Lines()
             ):  # fmt: skip
                 pass
             case _:
                 assert_never(packet)
 
-    def _told(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+    def _told(self, effects: tuple[ReceiverEffect, ...]) -> tuple[ReceiverEffect, ...]:
         """A suspicion is told to the reformation servers, and to whoever listens."""
         if not any(isinstance(effect, RingSuspected) for effect in effects):
             return effects
-        told: list[Effect] = []
+        told: list[ReceiverEffect] = []
         for effect in effects:
             told.append(effect)
             if isinstance(effect, RingSuspected):

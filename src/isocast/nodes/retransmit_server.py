@@ -44,6 +44,7 @@ from isocast.hierarchy.edge import (
 )
 from isocast.hierarchy.latest import LatestSnapshot, LatestTable
 from isocast.hierarchy.line_sender import Heartbeat
+from isocast.hierarchy.proving import LineProver, ProofTerms
 from isocast.ring.effects import Unicast
 from isocast.ring.inputs import ClockJudged, PacketsArrived, TimerFired
 from isocast.terms.errors import LocalProtocolError
@@ -124,19 +125,27 @@ class RetransmitServer:
 
     customer_class: type[Customer] = Customer
 
-    def __init__(self, node: NodeId, settings: RetransmitSettings, state: ArchiveState | None = None) -> None:
-        """Start, or go on where the archive ends."""
+    def __init__(
+        self,
+        node: NodeId,
+        settings: RetransmitSettings,
+        state: ArchiveState | None = None,
+        proofs: ProofTerms | None = None,
+        prover: LineProver | None = None,
+    ) -> None:
+        """Start, or go on where the archive ends; `proofs` judge what it hears, `prover` vouches for what it sends."""
         state = state or ArchiveState()
         stripe = settings.customer.stripe
         self.node = node
-        self.customer = self.customer_class(node, settings.customer, CustomerState(state.next_sequence))
+        self.customer = self.customer_class(node, settings.customer, CustomerState(state.next_sequence), proofs)
         self.low_water = state.low_water
         self.next_sequence = state.next_sequence
         self.line = Answers(settings.repairs)
         self.door = Answers(settings.door)
         self._settings = settings
         self._stripe = stripe
-        self._heartbeat = Heartbeat(node, stripe, settings.customer.heartbeat_ns)
+        self._prover = prover
+        self._heartbeat = Heartbeat(node, stripe, settings.customer.heartbeat_ns, prover)
         self._table = LatestTable(stripe, settings.customer.keys_max)
         self._reading = False
         self._kept_at = state.snapshot.next_sequence if state.snapshot else state.low_water
@@ -338,7 +347,9 @@ class RetransmitServer:
         if to != _LINE:
             self._give(to, packets)
         elif packets:
-            self._out.append(SendLine(tuple([packet._replace(sender=self.node) for packet in packets])))
+            again = tuple([packet._replace(sender=self.node) for packet in packets])
+            proofs = () if self._prover is None else self._prover.prove(again)
+            self._out.append(SendLine(again, proofs))
 
     def _give(self, customer: NodeId, packets: Sequence[ReleasedPacket]) -> None:
         again = tuple([packet._replace(sender=self.node) for packet in packets])

@@ -9,8 +9,11 @@ from isocast.hierarchy.follower import Allegiance, Follower, Support
 from isocast.hierarchy.headship import GroupPlan
 from isocast.hierarchy.secondary_ring import SecondaryRing, SecondaryRingSnapshot
 from isocast.reformation.reconciliation import CutFetch, Reconciliation
-from isocast.ring.effects import Effect
+from isocast.reformation.votes import is_voted
+from isocast.ring.disclosures import Fits
+from isocast.ring.effects import ReceiverEffect
 from isocast.ring.inputs import CheckpointFetched, ClockJudged, DriverInput, JournalRead, PacketsArrived, TimerFired
+from isocast.ring.notary import Notary
 from isocast.ring.receiver import ReceiverSnapshot
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
@@ -20,6 +23,7 @@ from isocast.terms.instants import NEVER
 from isocast.wire.packets import (
     NO_LIMIT,
     Data,
+    Disclose,
     Invite,
     Join,
     LineAck,
@@ -29,6 +33,7 @@ from isocast.wire.packets import (
     NewRing,
     Packet,
     Pending,
+    Proof,
     RangeReply,
     RangeRequest,
     Receipt,
@@ -36,6 +41,7 @@ from isocast.wire.packets import (
     ReleasedPacket,
     Repair,
     SecondaryToken,
+    SourceChain,
     Standing,
     Suspect,
     Token,
@@ -45,7 +51,7 @@ from isocast.wire.packets import (
 __all__ = ["RingFollowing", "SecondaryReceiver", "SecondaryReceiverSnapshot"]
 
 
-# ---- How a secondary receiver gets from one ring to the next (protocol §5, §7): it obeys the cut as everybody does.
+# How a secondary receiver gets from one ring to the next (protocol §5, §7): it obeys the cut as everybody does.
 #
 # It votes for nothing, so a NEWRING binds it at once: it takes no more of the old ring, finds the common prefix of its
 # log with the cut by the chained digest, fetches what follows from its support, and installs all of it in one record.
@@ -60,7 +66,7 @@ class RingFollowing:
         """On the ring that the disk knows, or in search of one."""
         self._receiver = receiver
         self._retry_ns = receiver.timing.secondary_retry_ns or receiver.timing.retry_ns
-        self._fetch = CutFetch(receiver.site, receiver.settings, self.reconciliation_class)
+        self._fetch = CutFetch(receiver.site, receiver.settings, self.reconciliation_class, receiver.notary)
         self._silences = 0
         self._next_at = 0
 
@@ -176,14 +182,19 @@ class SecondaryReceiver:
         groups: GroupPlan,
         state: SiteState,
         secret: bytes,
+        notary: Notary | None = None,
+        fits: Fits | None = None,
     ) -> None:
-        """Start, or restart, from what the disk says; `groups` are those of the whole market."""
+        """Start, or restart, from what the disk says; `groups` are those of the whole market.
+
+        `fits` judges the keys that sources disclose, where they do.
+        """
         group, below, backup = groups.group_of(site), groups.groups.get(site), groups.backup_of(site)
         if group is None:
             raise LocalProtocolError(f"site {site} must be a member of a secondary group")
         support = Support(group.head, backup, settings.timing)
         family = (group.head, *group.members, *groups.askers_of(site), *([] if backup is None else [backup]))
-        self.receiver = self.receiver_class(site, settings, secret, state, support, family)
+        self.receiver = self.receiver_class(site, settings, secret, state, support, family, notary, fits)
         self.following = RingFollowing(self.receiver)
         self.below: SecondaryRing | None = None
         if below is not None:
@@ -199,7 +210,7 @@ class SecondaryReceiver:
         """What everybody below this site holds; no limit where nobody is."""
         return self.below.floor if self.below is not None else NO_LIMIT
 
-    def step(self, event: SecondaryReceiverInput, now: int) -> tuple[Effect, ...]:
+    def step(self, event: SecondaryReceiverInput, now: int) -> tuple[ReceiverEffect, ...]:
         """Take one input at local time `now`."""
         receiver = self.receiver
         self._now = now
@@ -263,24 +274,44 @@ class SecondaryReceiver:
                 following.on_repair(packet, now)
             case RangeReply() if following.target is not None:
                 following.on_range_reply(packet, now)
-            case Data() | Token() | TokenPart() | Receipt() | Repair() | Nack() | RangeRequest() | RangeReply():
+            case (
+                Data()
+                | Token()
+                | TokenPart()
+                | Receipt()
+                | Repair()
+                | Nack()
+                | RangeRequest()
+                | RangeReply()
+                | Disclose()
+            ):
                 receiver.on_event(packet, now)
             case Pending():
                 receiver.on_pending(packet, now)
+            case SourceChain():
+                receiver.on_chain(packet, now)
             case NewRing():
-                if packet.ballot > max(receiver.accepted, following.target or receiver.accepted):
-                    # Whoever heads the group on that ring is asked for what lies before it.
-                    self.allegiance.turn(packet.ring)
-                following.on_new_ring(packet, now)
+                self._on_new_ring(packet, now)
             case SecondaryToken():
                 self._on_secondary_token(packet, now)
             case (
                 Standing() | Suspect() | Invite() | Refuse() | Join()
-                | ReleasedPacket() | LineAsk() | LineAck() | Lines()
+                | ReleasedPacket() | Proof() | LineAsk() | LineAck() | Lines()
             ):  # fmt: skip
                 pass
             case _:
                 assert_never(packet)
+
+    def _on_new_ring(self, ring: NewRing, now: int) -> None:
+        """Follow a ring that is newer, and that a majority voted for."""
+        receiver, following = self.receiver, self.following
+        if ring.ballot <= max(receiver.accepted, following.target or receiver.accepted):
+            return
+        if not is_voted(ring, receiver.notary, receiver.settings.policy):
+            return
+        # Whoever heads the group on that ring is asked for what lies before it.
+        self.allegiance.turn(ring.ring)
+        following.on_new_ring(ring, now)
 
     def _on_secondary_token(self, token: SecondaryToken, now: int) -> None:
         for ring in (self.group, self.below):

@@ -15,10 +15,11 @@ from isocast.feeds.days import day_at
 from isocast.feeds.mold import SessionEnd, session_name
 from isocast.ring.inputs import ClockJudged, DriverInput, PacketsArrived, TimerFired
 from isocast.striping.engine import StripeEngine, StripePacket
-from isocast.striping.pacing import PacedSender, SendStripe
+from isocast.striping.pacing import LATE_NS, PacedSender, SendStripe
+from isocast.striping.proving import SessionState, StripeProver
 from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart
-from isocast.terms.instants import SECOND
+from isocast.terms.instants import NEVER, SECOND
 
 __all__ = ["ArchiveStripe", "PartReleased", "StripeSender", "StripeSenderEffect", "StripeSenderInput", "StripeSent"]
 
@@ -57,10 +58,24 @@ class StripeSender:
 
     pacer_class: type[PacedSender] = PacedSender
 
-    def __init__(self, engine: StripeEngine, archived: Mapping[int, tuple[bytes, int]], now: int) -> None:
-        """`engine` is where its snapshot says; `archived`: of each stripe the newest session, and its next number."""
+    def __init__(
+        self,
+        engine: StripeEngine,
+        archived: Mapping[int, tuple[bytes, int]],
+        now: int,
+        prover: StripeProver | None = None,
+    ) -> None:
+        """`engine` is where its snapshot says; `archived`: of each stripe the newest session, and its next number.
+
+        `prover` signs, where stripes are proven.
+        """
         self.engine = engine
-        self.pacer = self.pacer_class(engine.settings.token_period_ns, now, made_to=0)
+        self.prover = prover
+        own = engine.settings
+        self.pacer = self.pacer_class(own.token_period_ns, now, made_to=0, overhead=own.seal_bytes)
+        self._tokens_a_proof = max(-(-own.proof_ns // own.token_period_ns), 1)
+        self._proven_token = 0
+        self._proven_at = now
         self._archived = dict(archived)
         self._looked_at = now
         self._follow(now)
@@ -75,6 +90,8 @@ class StripeSender:
             case TimerFired():
                 if now >= self._looked_at + _FOLLOW_NS:
                     self._follow(now)
+                if now >= self._prove_at():
+                    self._prove(now)
                 return self.pacer.poll(now)
             case PacketsArrived() | ClockJudged():
                 # Requests are answered from the archive; and what leaves when was decided by the ring's clock.
@@ -83,8 +100,8 @@ class StripeSender:
                 assert_never(event)
 
     def next_deadline(self) -> int:
-        """When it has something to send."""
-        return self.pacer.next_deadline()
+        """When it has something to send, or to sign."""
+        return min(self.pacer.next_deadline(), self._prove_at())
 
     def take_over(self, engine: StripeEngine, now: int) -> None:
         """Go on where another receiver's stripes are; what waits is still sent."""
@@ -98,7 +115,11 @@ class StripeSender:
             if isinstance(made, SessionEnd):
                 today = session_name(day_at(now, engine.settings.zone), made.stripe)
                 self.pacer.end(made, today.encode("ascii"), now)
-            elif not self.is_archived(made):
+                continue
+            if self.prover is not None and made.due > now - LATE_NS:
+                # What was archived before a restart, too: perhaps its proof was not sent.
+                self.prover.note(made)
+            if not self.is_archived(made):
                 self._archived[made.stripe] = made.session, made.number + made.count
                 self.pacer.take(made)
                 effects.append(ArchiveStripe(made))
@@ -107,7 +128,31 @@ class StripeSender:
             self.pacer.made(part.instant + own.release_delay_ns + own.token_period_ns + engine.delay_ns)
         if engine.striper.plan is not plan:
             self._follow(now)
+        if part.ends_token and part.token_number // self._tokens_a_proof > self._proven_token // self._tokens_a_proof:
+            self._proven_token = part.token_number
+            self._prove(now)
         return tuple(effects)
+
+    # Proofs -------------------------------------------------------------------------------------
+
+    def _prove_at(self) -> int:
+        """Without tokens: heartbeats must be confirmed, too."""
+        if self.prover is None:
+            return NEVER
+        own = self.engine.settings
+        return self._proven_at + max(own.proof_ns, own.token_period_ns) + own.token_period_ns
+
+    def _prove(self, now: int) -> None:
+        """Sign what was made since the last time, and how far each stripe is."""
+        prover, pacer = self.prover, self.pacer
+        if prover is None:
+            return
+        self._proven_at = now
+        states = [SessionState(stripe, *line) for stripe, line in pacer.lines.items()]
+        over = [SessionState(stripe, session, number, ended=True) for stripe, session, number in pacer.ending]
+        known = [state for state in states if pacer.may_beat and (state.stripe, state.session) not in _places(over)]
+        for made in prover.prove([*known, *over], now, pacer.room):
+            pacer.prove(*made)
 
     def is_archived(self, packet: StripePacket) -> bool:
         """Whether a packet was archived, in this life or in one before; then it was sent, or is too old."""
@@ -125,3 +170,7 @@ class StripeSender:
             budget = budget_bytes(stripe.rate, settings.token_period_ns)
             rows.append((stripe.number, budget, *self._archived.get(stripe.number, today)))
         self.pacer.follow(rows, now)
+
+
+def _places(states: list[SessionState]) -> set[tuple[int, bytes]]:
+    return {(state.stripe, state.session) for state in states}

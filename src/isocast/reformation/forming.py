@@ -21,6 +21,7 @@ from isocast.ring.effects import (
 from isocast.ring.release import majority
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
+from isocast.wire.orders import NO_ORDER
 from isocast.wire.packets import Join, NewRing
 
 __all__ = [
@@ -294,7 +295,7 @@ def spread(group: list[NodeId], regions: Mapping[NodeId, str], holders: tuple[No
     return tuple(order[first:] + order[:first])
 
 
-# ---- What a reformation server remembers of probes and ballots, in memory and on disk.
+# What a reformation server remembers of probes and ballots, in memory and on disk.
 
 
 class Stage(StrEnum):
@@ -384,6 +385,7 @@ class Forcing:
 
     universe: tuple[NodeId, ...]
     until: int
+    order: bytes = NO_ORDER
 
 
 @dataclass(slots=True)
@@ -398,5 +400,7 @@ class Ballot:
     decide_at: int = NEVER
     forced: tuple[NodeId, ...] = ()
     """The sites whose votes suffice, and are needed, on an operator's word."""
+    order: bytes = NO_ORDER
+    """That word, signed."""
     patient: bool = False
     """Whether voters that not all others have heard were given another round of votes."""

@@ -12,11 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isocast.reformation.reconciliation import CutFetch, Reconciled, Reconciliation, RingSite
-from isocast.ring.effects import Effect, Multicast, RingSuspected, Unicast
+from isocast.reformation.votes import is_voted
+from isocast.ring.effects import Multicast, OrderMissed, ReceiverEffect, RingSuspected, Unicast
 from isocast.ring.inputs import CheckpointFetched
 from isocast.terms.ids import Epoch, NodeId, is_site
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import Invite, Join, NewRing, RangeReply, Refuse, Repair, Suspicion
+from isocast.wire.signing import SignedKind
 
 __all__ = ["Member", "MemberSnapshot"]
 
@@ -54,7 +56,7 @@ class Member:
         self._invited = 0
         self._refused_at: dict[NodeId, int] = {}
         self._next_at = 0
-        self._fetch = CutFetch(receiver.site, receiver.settings, self.reconciliation_class)
+        self._fetch = CutFetch(receiver.site, receiver.settings, self.reconciliation_class, receiver.notary)
         self._asked_turn = 0
         self._complained_at = -NEVER
         self._refused: Epoch | None = None
@@ -79,11 +81,11 @@ class Member:
         """A packet came from this site: JOIN says so, and broken pairs end up on different sides of no ring."""
         self._heard[site] = now
 
-    def on_invite(self, invite: Invite, now: int) -> list[Effect]:
+    def on_invite(self, invite: Invite, now: int) -> list[ReceiverEffect]:
         """Promise a higher ballot; refuse a lower one, and let a probe see how far we are."""
-        if self.forgot:
-            return []
         receiver, ballot = self._receiver, invite.ballot
+        if self.forgot or not self._is_servers(invite):
+            return []
         if self.may_promise(ballot):
             receiver.seal(ballot)
             self._fetch.drop()
@@ -102,17 +104,26 @@ class Member:
         refuse = Refuse(self._stripe, receiver.accepted, receiver.site, ballot, receiver.promised, receiver.held)
         return [Unicast(invite.sender, refuse)]
 
+    def _is_servers(self, invite: Invite) -> bool:
+        """Whether an invitation is the ballot's server's own; where nothing is signed, whoever sent it is believed."""
+        notary = self._receiver.notary
+        return not notary.verifies or (invite.sender == invite.ballot.server and notary.is_genuine(invite))
+
     def may_promise(self, ballot: Epoch) -> bool:
         """Promises only rise."""
         return ballot > self._receiver.promised
 
-    def on_new_ring(self, ring: NewRing, now: int) -> list[Effect]:
+    def on_new_ring(self, ring: NewRing, now: int) -> list[ReceiverEffect]:
         """Work towards the ring of a ballot that we have not promised against."""
         receiver = self._receiver
         if self.forgot or ring.ballot < receiver.promised or ring.ballot <= receiver.accepted:
             return []
         if self._fetch.target is not None and self._fetch.target >= ring.ballot:
             return []
+        missed = receiver.notary.refused.get(SignedKind.CONTROL, 0)
+        if not self.is_voted(ring):
+            without_order = receiver.notary.refused.get(SignedKind.CONTROL, 0) > missed
+            return [OrderMissed(ring.sender, ring.first_token)] if without_order else []
         if ring.ballot > receiver.promised:
             receiver.seal(ring.ballot)
         if self._absurd(ring, now) or self._knows_better(ring):
@@ -121,6 +132,11 @@ class Member:
         self._silences = 0
         self._fetch.begin(ring, receiver.ledger)
         return self._reconcile(now)
+
+    def is_voted(self, ring: NewRing) -> bool:
+        """Nothing is installed that cannot be verified."""
+        receiver = self._receiver
+        return is_voted(ring, receiver.notary, receiver.settings.policy, receiver.court.convicted)
 
     def _absurd(self, ring: NewRing, now: int) -> bool:
         """Whether a ring that needs this site begins before the site voted for it, or far ahead: a clock is wrong.
@@ -138,7 +154,7 @@ class Member:
             return False
         return (self._receiver.lineage, self._receiver.held) > (ring.cut_epoch, ring.cut_token)
 
-    def _refuse(self, ring: NewRing, now: int) -> list[Effect]:
+    def _refuse(self, ring: NewRing, now: int) -> list[ReceiverEffect]:
         """Ask for another ballot instead.
 
         A ring that starts far in the future would stop the market until then, and one that started in the past has
@@ -151,7 +167,7 @@ class Member:
         self._complained_at = now
         return [RingSuspected(self._receiver.held, ring.ballot.server, Suspicion.STRANDED)]
 
-    def on_repair(self, repair: Repair, now: int) -> list[Effect]:
+    def on_repair(self, repair: Repair, now: int) -> list[ReceiverEffect]:
         """While reconciling, repairs belong to the common prefix's continuation."""
         if not self.reconciling:
             return []
@@ -163,7 +179,7 @@ class Member:
         self._silences = 0
         return self._reconcile(now) if self._fetch.moved_on else []
 
-    def on_range_reply(self, reply: RangeReply, now: int) -> list[Effect]:
+    def on_range_reply(self, reply: RangeReply, now: int) -> list[ReceiverEffect]:
         """A holder has let go what lies between this site's log and the cut: when all have, a checkpoint helps."""
         reconciliation = self._fetch.reconciliation
         if reconciliation is None or not self._fetch.gone(reply, self._holders(reconciliation.target), now):
@@ -172,7 +188,7 @@ class Member:
         self._silences = 0
         return self._reconcile(now) if self._fetch.rejoin.wanting else []
 
-    def on_checkpoint(self, fetched: CheckpointFetched, now: int) -> list[Effect]:
+    def on_checkpoint(self, fetched: CheckpointFetched, now: int) -> list[ReceiverEffect]:
         """A checkpoint instead of the common prefix, if it can be one; the chain will tell."""
         if not self.reconciling or self.forgot:
             return []
@@ -188,7 +204,7 @@ class Member:
         """Whether repairs are for us rather than for the receiver."""
         return self._fetch.target is not None
 
-    def on_timer(self, now: int) -> list[Effect]:
+    def on_timer(self, now: int) -> list[ReceiverEffect]:
         """JOIN again, ask again, or look for a ring."""
         if self._next_at > now + self._timing.retry_ns:
             # Nothing waits longer than this: the clock was set back.
@@ -204,8 +220,8 @@ class Member:
         self._next_at = now + self._timing.retry_ns
         return [RingSuspected(self._receiver.held, self._receiver.site, Suspicion.LOST)]
 
-    def _join(self, ballot: Epoch, now: int) -> list[Effect]:
-        effects: list[Effect] = []
+    def _join(self, ballot: Epoch, now: int) -> list[ReceiverEffect]:
+        effects: list[ReceiverEffect] = []
         if ballot != self._joining:
             self._joining, self._silences, self._repeated, self._invited = ballot, 0, False, 0
             self._joined_at = now
@@ -219,7 +235,7 @@ class Member:
         self._repeated = again
         self._silences += not again
         self._next_at = now + (self._timing.grace_ns // 2 if again else self._timing.retry_ns)
-        effects.append(Multicast(self._vote(ballot, now)))
+        effects.append(Multicast(self._receiver.notary.sign(self._vote(ballot, now))))
         return effects
 
     def _vote(self, ballot: Epoch, now: int) -> Join:
@@ -247,7 +263,7 @@ class Member:
             said.leaving,
         )
 
-    def _reconcile(self, now: int) -> list[Effect]:
+    def _reconcile(self, now: int) -> list[ReceiverEffect]:
         """Install once everything up to the cut is here; else ask a holder, or for a checkpoint."""
         fetch, reconciliation = self._fetch, self._fetch.reconciliation
         if reconciliation is None:
@@ -259,7 +275,7 @@ class Member:
         self._silences += 1
         ring = reconciliation.target
         others = self._holders(ring)
-        effects: list[Effect] = []
+        effects: list[ReceiverEffect] = []
         checkpoint = fetch.needs_checkpoint(reconciliation, now)
         patience = FETCH_PATIENCE if checkpoint else 1
         if self._silences > patience * self._timing.retries_max * max(len(others), 1):
@@ -274,13 +290,13 @@ class Member:
             effects.append(Unicast(others[self._asked_turn % len(others)], fetch.request(reconciliation)))
         return effects
 
-    def _install(self, result: Reconciled, now: int) -> list[Effect]:
+    def _install(self, result: Reconciled, now: int) -> list[ReceiverEffect]:
         """Enter the ring, unless it begins with a lie."""
         fetch, reconciliation, receiver = self._fetch, self._fetch.reconciliation, self._receiver
         if reconciliation is None:
             return []
         ring = reconciliation.target
-        if self._lies(ring, result, now):
+        if (receiver.notary.verifies and not reconciliation.agrees()) or self._lies(ring, result, now):
             fetch.drop()
             return self._refuse(ring, now)
         if result.checkpoint is not None:

@@ -19,9 +19,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from isocast.ring.answers import holdings
+from isocast.ring.court import Court
 from isocast.ring.effects import FetchCheckpoint
 from isocast.ring.inputs import CheckpointFetched
-from isocast.ring.ledger import Checkpoint, Ledger, LogEntry
+from isocast.ring.ledger import Checkpoint, Ledger, LogEntry, universe_after
+from isocast.ring.notary import Notary
+from isocast.ring.orders import first_disorder
 from isocast.ring.receiver import Testimony
 from isocast.ring.recovery import RANGE_FROM, RANGE_TOKENS
 from isocast.ring.rejoin import Rejoin, continues
@@ -29,7 +32,9 @@ from isocast.ring.settings import RingSettings
 from isocast.ring.token import PartStore, run_digest
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import NEVER
+from isocast.wire.orders import order_number, order_of
 from isocast.wire.packets import Data, Nack, NewRing, Range, RangeReply, RangeRequest, Repairable, Token, TokenPart
+from isocast.wire.signing import SignedKind
 from isocast.wire.token_body import token_digest
 
 __all__ = ["CutFetch", "Fetched", "Reconciled", "Reconciliation", "RingSite", "WantedMessages", "WantedTokens"]
@@ -77,7 +82,9 @@ class Fetched:
 class Reconciliation:
     """Collects what lies between the common prefix and the cut."""
 
-    def __init__(self, target: NewRing, ledger: Ledger, fetched: Fetched | None = None) -> None:
+    def __init__(
+        self, target: NewRing, ledger: Ledger, fetched: Fetched | None = None, notary: Notary | None = None
+    ) -> None:
         """Towards the ring `target`, from what `ledger` holds; the ledger must not change meanwhile.
 
         `fetched` is what was collected on the way to other rings, and what is collected now.
@@ -86,6 +93,7 @@ class Reconciliation:
         self.parted = NEVER
         """When a checkpoint was adopted: this site's log has other tokens than the ring's above this one."""
         self._ledger = ledger
+        self._notary = notary or Notary()
         fetched = fetched or Fetched()
         self._tokens = fetched.tokens
         self._messages = fetched.messages
@@ -187,6 +195,8 @@ class Reconciliation:
         base = self._base
         if base is None or token.epoch != self.target.ballot or token.token_number != base.token_number + 1:
             return
+        if not self._notary.is_genuine(token):
+            return
         if continues(token, base):
             self._keep, self._proof = base.token_number, token
         else:
@@ -262,11 +272,45 @@ class Reconciliation:
             return None
         return Reconciled(self._keep, tuple(self._entries), self._base, self._proof)
 
+    def agrees(self) -> bool:
+        """Whether the log, complete up to the cut, says what the ring says: U there, and the sequence after it.
+
+        And whether an operator ordered what it says of the market, and then the ring, if that is forced.
+        """
+        if self._base is not None or self._keep is None:
+            return True
+        ledger, ring = self._ledger, self.target
+        universe, tokens = ledger.universe_at(self._keep), [entry.token for entry in self._entries]
+        if not self._in_order(tokens, ledger.order_at(self._keep)):
+            return False
+        for token in tokens:
+            universe = universe_after(universe, token)
+        kept = ledger.entries.get(self._keep)
+        last = tokens[-1] if tokens else kept.token if kept is not None else None
+        following = ledger.floor.next_sequence if last is None else last.first_sequence + last.count
+        return following == ring.first_sequence and (universe == ring.universe or ring.forced)
+
+    def _in_order(self, tokens: Sequence[Token], last: int) -> bool:
+        """Whether orders continue those up to `last`, and the one of a forced ring those of the log before it."""
+        if not self._notary.verifies:
+            return True
+        if first_disorder(tokens, last, self._notary) is not None:
+            return False
+        if not self.target.forced:
+            return True
+        last = max([last, *[order_number(entry) for token in tokens for entry in token.control]])
+        if order_of(self.target.order).number > last:
+            return True
+        self._notary.refuse(SignedKind.CONTROL)
+        return False
+
     def _leads_to_cut(self, base: Checkpoint) -> bool:
         """What the chain does not prove, the ring tells: the sequence after the cut, and U there."""
         if self._beyond:
             return True
         state, ring = base.copy(), self.target
+        if not self._in_order([entry.token for entry in self._entries], base.order):
+            return False
         for entry in self._entries:
             state.advance(entry)
         universe = state.universe == ring.universe or ring.forced
@@ -348,6 +392,14 @@ class RingSite(Protocol):
         """Its log, to be read."""
 
     @property
+    def court(self) -> Court:
+        """Who was convicted."""
+
+    @property
+    def notary(self) -> Notary:
+        """Its hand and eye."""
+
+    @property
     def distrusted(self) -> Mapping[NodeId, int]:
         """Owners that lied, and until when they are not believed."""
 
@@ -378,8 +430,15 @@ class RingSite(Protocol):
 class CutFetch:
     """A site's way to the cut of each new ring: what it asks for next, and when only a checkpoint can help."""
 
-    def __init__(self, site: NodeId, settings: RingSettings, reconciliation_class: type[Reconciliation]) -> None:
+    def __init__(
+        self,
+        site: NodeId,
+        settings: RingSettings,
+        reconciliation_class: type[Reconciliation],
+        notary: Notary | None = None,
+    ) -> None:
         """On its way to no ring."""
+        self._notary = notary or Notary()
         self.rejoin = Rejoin(settings.timing)
         self.progressed = False
         """Whether the latest offer proved or completed a token."""
@@ -402,7 +461,7 @@ class CutFetch:
 
     def begin(self, ring: NewRing, ledger: Ledger) -> None:
         """Work towards a ring, from what the ledger holds."""
-        self._reconciliation = self._reconciliation_class(ring, ledger, self._fetched)
+        self._reconciliation = self._reconciliation_class(ring, ledger, self._fetched, self._notary)
         self.rejoin.reset()
 
     def drop(self) -> None:

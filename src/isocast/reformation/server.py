@@ -31,15 +31,30 @@ from isocast.reformation.forming import (
     form_uncertified,
 )
 from isocast.reformation.member import FAR_START
-from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, RingDecided, Unicast, UniverseForced
+from isocast.reformation.votes import is_voted, shown_votes
+from isocast.ring.court import Court
+from isocast.ring.effects import (
+    BallotChosen,
+    DriverEffect,
+    LieProven,
+    Multicast,
+    Persist,
+    RingDecided,
+    Unicast,
+    UniverseForced,
+)
 from isocast.ring.inputs import ClockJudged, DriverInput, ForceRequested, PacketsArrived, TimerFired
 from isocast.ring.ledger import UNIVERSE_MIN
+from isocast.ring.notary import Notary
+from isocast.ring.release import majority
 from isocast.ring.settings import RingSettings, StartPolicy
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_site
 from isocast.terms.instants import NEVER, SECOND
+from isocast.wire.orders import force_entry
 from isocast.wire.packets import (
     Data,
+    Disclose,
     Invite,
     Join,
     LineAck,
@@ -49,6 +64,7 @@ from isocast.wire.packets import (
     NewRing,
     Packet,
     Pending,
+    Proof,
     RangeReply,
     RangeRequest,
     Receipt,
@@ -56,6 +72,7 @@ from isocast.wire.packets import (
     ReleasedPacket,
     Repair,
     SecondaryToken,
+    SourceChain,
     Standing,
     Suspect,
     Suspicion,
@@ -66,7 +83,7 @@ from isocast.wire.packets import (
 __all__ = ["Judging", "ReformationServer", "ServerSnapshot", "ServerState", "Span", "VotedClocks"]
 
 
-# ---- Whose clock is right, as far as the votes of one ballot tell (protocol §5, step 3).
+# Whose clock is right, as far as the votes of one ballot tell (protocol §5, step 3).
 #
 # Nobody's clock decides alone when a ring begins: neither the server's nor any member's. A vote says what its sender's
 # clock showed. It was cast after the server's first invitation, s0, and before it came, s1, so a clock that showed v is
@@ -123,7 +140,7 @@ class VotedClocks:
         return tuple([site for site, (low, high) in self._spans.items() if low > most.high or high < most.low])
 
 
-# ---- What a reformation server makes of suspicions (protocol §5, step 1): tell, probe, bar, or hold a ballot.
+# What a reformation server makes of suspicions (protocol §5, step 1): tell, probe, bar, or hold a ballot.
 #
 # A suspicion only informs. Whoever speaks of itself, or of a server's silence, is believed; who accuses another has
 # that one probed first; a site that asks to come in, or shall leave, gets a planned ballot, and each that changes
@@ -163,8 +180,13 @@ class Judging:
         ring: NewRing | None,
         highest: Epoch,
         servers: tuple[NodeId, ...] = (),
+        notary: Notary | None = None,
     ) -> None:
         """Nobody has complained of anything. `servers` are all of them, by rank, as far as they are known."""
+        self.notary = notary or Notary()
+        self.court = Court(self.notary)
+        self._heard: dict[tuple[Epoch, int], Token] = {}
+        """The newest tokens, as they were heard first."""
         self.server = server
         self.ring = ring
         self._settings = settings
@@ -196,7 +218,7 @@ class Judging:
         """The newest ballot, and whether it has brought a token."""
         self._fruitless: dict[NodeId, int] = {}
         """By server: ballots that brought none."""
-        self._out: list[Effect] = []
+        self._out: list[ReformationServerEffect] = []
 
     def _on_suspect(self, suspect: Suspect, now: int) -> None:
         """Judge a suspicion: tell the stale what is new, probe the accused, or go to a ballot."""
@@ -205,6 +227,9 @@ class Judging:
         stranded = suspect.reason is Suspicion.STRANDED and suspect.promised == current
         if self.ring is not None and suspect.epoch < current and suspect.promised <= current and not stranded:
             self._tell(suspect.sender, self.ring, now)
+            if self._stage is Stage.IDLE and self.notary.is_outdated(self.ring):
+                # Whoever has the roster of today refuses a ring of yesterday's: it takes one that is formed anew.
+                self._wait(now)
             return
         decisive = suspect.reason in _DECISIVE
         if self._stage is not Stage.IDLE and not (decisive and self._stage is Stage.PROBING):
@@ -407,16 +432,20 @@ class Judging:
         self._next_at = NEVER
 
     def _invite(self, ballot: Epoch) -> Invite:
-        return Invite(self._stripe, self.ring.ballot if self.ring else NO_EPOCH, self.server, ballot)
+        known = self.ring.ballot if self.ring else NO_EPOCH
+        return self.notary.sign(Invite(self._stripe, known, self.server, ballot))
 
 
 VAIN_MOST = 8
 """Doublings of the wait between ballots in vain; a second, or four reformations, is the longest anyway."""
+TOKENS_WATCHED = 64
+"""Tokens in which a server looks for lies: those of some cycles."""
 FORCE_REFORMATIONS = 16
 """How long an operator's word for a forced U holds: sixteen times what a ballot takes."""
 
 
 ReformationServerInput: TypeAlias = DriverInput | ForceRequested
+ReformationServerEffect: TypeAlias = DriverEffect | UniverseForced | LieProven
 
 
 class ReformationServer(Judging):
@@ -433,10 +462,12 @@ class ReformationServer(Judging):
         regions: Mapping[NodeId, str],
         state: ServerState | None = None,
         servers: tuple[NodeId, ...] = (),
+        notary: Notary | None = None,
     ) -> None:
         """Start, or restart, from what the disk says. `servers` are all of them, by rank; without them rank counts."""
         ring = state.ring if state else None
-        super().__init__(server, settings, rank, regions, ring, state.ballot if state else NO_EPOCH, servers)
+        highest = state.ballot if state else NO_EPOCH
+        super().__init__(server, settings, rank, regions, ring, highest, servers, notary)
         self._forcing: Forcing | None = None
         self._short_since: int | None = None
         """Since when ballots have been held in vain."""
@@ -454,7 +485,7 @@ class ReformationServer(Judging):
 
     # The contract -------------------------------------------------------------------------------
 
-    def step(self, event: ReformationServerInput, now: int) -> tuple[Effect, ...]:
+    def step(self, event: ReformationServerInput, now: int) -> tuple[ReformationServerEffect, ...]:
         """Take one input at local time `now`."""
         if now < self._last_now:
             self._set_back(self._last_now - now)
@@ -468,8 +499,8 @@ class ReformationServer(Judging):
             case TimerFired():
                 if now >= self._next_at:
                     self._on_timer(now)
-            case ForceRequested(universe):
-                self._force(universe, now)
+            case ForceRequested(universe, order):
+                self._force(universe, order, now)
             case ClockJudged():
                 # A ring begins by the clocks of its voters.
                 pass
@@ -519,6 +550,8 @@ class ReformationServer(Judging):
     # Packets ------------------------------------------------------------------------------------
 
     def _on_packet(self, packet: Packet, now: int) -> None:
+        if self.notary.verifies and not self._is_believed(packet):
+            return
         self._note_news(packet.sender, now)
         match packet:
             case Suspect():
@@ -535,11 +568,28 @@ class ReformationServer(Judging):
                 self._on_token(packet, now)
             case (
                 Data() | Receipt() | Nack() | Repair() | Pending() | Standing() | Invite() | SecondaryToken()
-                | ReleasedPacket() | RangeRequest() | RangeReply() | LineAsk() | LineAck() | Lines()
+                | SourceChain() | ReleasedPacket() | Proof() | RangeRequest() | RangeReply()
+                | LineAsk() | LineAck() | Lines() | Disclose()
             ):  # fmt: skip
                 pass
             case _:
                 assert_never(packet)
+
+    def _is_believed(self, packet: Packet) -> bool:
+        """Whether a packet that must be signed is: ballots and rings by their server, votes and tokens by their site.
+
+        A part of a token, a SUSPECT and a REFUSE only inform; a copy of the ring that is known is not looked at again.
+        """
+        match packet:
+            case Invite():
+                return packet.sender == packet.ballot.server and self.notary.is_genuine(packet)
+            case NewRing():
+                known = self.ring is not None and packet.ballot <= self.ring.ballot
+                return known or is_voted(packet, self.notary, self._settings.policy)
+            case Join() | Token():
+                return self.notary.is_genuine(packet)
+            case _:
+                return True
 
     def _on_refuse(self, refuse: Refuse, now: int) -> None:
         """A probed suspect lives; or an invited member has promised more."""
@@ -585,8 +635,25 @@ class ReformationServer(Judging):
         if self.ring is None or ring.ballot > self.ring.ballot:
             self._adopt(ring, now)
 
+    def _watch(self, token: Token, now: int) -> None:
+        """An owner that signed two contents of one token is convicted, and the next ring does without it."""
+        label = (token.epoch, token.token_number)
+        known = self._heard.setdefault(label, token)
+        if len(self._heard) > TOKENS_WATCHED:
+            del self._heard[min(self._heard)]
+        evidence = self.court.weigh(known, token) if known.sender == token.sender else None
+        if evidence is None:
+            return
+        self._out.append(LieProven(evidence))
+        if self._ballot is not None:
+            self._ballot.votes.pop(evidence.author, None)
+        if self.ring is not None and evidence.author in self.ring.ring and self._stage in (Stage.IDLE, Stage.PROBING):
+            self._wait(now)
+
     def _on_token(self, token: Token | TokenPart, now: int) -> None:
         """The ring lives: a suspect that sends its token needs no probe, a market that runs no first ballot."""
+        if self.notary.verifies and isinstance(token, Token):
+            self._watch(token, now)
         self._highest = max(self._highest, token.epoch)
         self._bear(token.epoch)
         known = self.ring.ballot if self.ring else NO_EPOCH
@@ -622,7 +689,10 @@ class ReformationServer(Judging):
         """A ballot above all that we have seen, on disk before anybody hears of it."""
         ballot = Epoch(self._highest.number + 1, self.server)
         self._highest = ballot
-        self._ballot = Ballot(ballot, forced=self._forced_universe(now))
+        forcing = self._still_forcing(now)
+        self._ballot = (
+            Ballot(ballot) if forcing is None else Ballot(ballot, forced=forcing.universe, order=forcing.order)
+        )
         self._hold(ballot, now)
         self._stage = Stage.INVITING
         if self._short_since is None:
@@ -630,20 +700,23 @@ class ReformationServer(Judging):
         self._out.append(Persist(BallotChosen(ballot)))
         self._send_invite(now)
 
-    def _force(self, universe: tuple[NodeId, ...], now: int) -> None:
+    def _force(self, universe: tuple[NodeId, ...], order: bytes, now: int) -> None:
         """An operator's word: from now on the votes of these sites suffice, and they are U."""
         if len(universe) < UNIVERSE_MIN or not all(map(is_site, universe)):
             raise LocalProtocolError(f"U cannot be forced to {universe}: name at least {UNIVERSE_MIN} sites")
-        until = now + FORCE_REFORMATIONS * self._timing.reformation_ns
-        self._forcing = Forcing(tuple(sorted(set(universe))), until)
+        members = tuple(sorted(set(universe)))
+        token_number = self.ring.first_token if self.ring is not None else 0
+        if not self.notary.is_ordered(force_entry(self.server, members, order), self._stripe, token_number):
+            raise LocalProtocolError("this U is forced by no order of the market's operator: sign one where its key is")
+        self._forcing = Forcing(members, now + FORCE_REFORMATIONS * self._timing.reformation_ns, order)
         self._probe = None
         self._begin(now)
 
-    def _forced_universe(self, now: int) -> tuple[NodeId, ...]:
+    def _still_forcing(self, now: int) -> Forcing | None:
         """What the operator said, as long as it holds."""
         if self._forcing is not None and now >= self._forcing.until:
             self._forcing = None
-        return self._forcing.universe if self._forcing is not None else ()
+        return self._forcing
 
     def _send_invite(self, now: int) -> None:
         ballot = self._ballot
@@ -658,7 +731,9 @@ class ReformationServer(Judging):
         self._next_at = min(now + (self._timing.grace_ns // 2 if again else self._timing.retry_ns), ballot.decide_at)
 
     def _on_join(self, vote: Join, now: int) -> None:
-        """Count a vote; a member that missed the result gets it again."""
+        """Count a vote; a member that missed the result gets it again. Who was convicted has none."""
+        if vote.sender in self.court.convicted:
+            return
         self._highest = max(self._highest, vote.ballot)
         if self.ring is not None and vote.ballot <= self.ring.ballot and vote.epoch < self.ring.ballot:
             self._tell(vote.sender, self.ring, now)
@@ -785,7 +860,13 @@ class ReformationServer(Judging):
             best.next_numbers,
             formation.uncertified,
             formation.forced,
+            order=ballot.order,
         )
+        if self.notary.verifies:
+            voters = [ballot.votes[site] for site in formation.voters]
+            ring = self.notary.sign(
+                ring._replace(votes=shown_votes(best, voters, formation.ring, majority(formation.universe)))
+            )
         self._out.append(Persist(RingDecided(ring)))
         self._out.append(Multicast(ring))
         if ring.forced:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from isocast.ring.effects import Effect, Multicast, ReadJournal, Unicast
+from isocast.ring.effects import Multicast, ReadJournal, ReceiverEffect, Unicast
 from isocast.ring.inputs import JournalRead
 from isocast.ring.ledger import Ledger, LogEntry
 from isocast.ring.release import Certificates
@@ -34,7 +34,7 @@ from isocast.wire.packets import (
     Token,
     TokenPart,
 )
-from isocast.wire.token_body import split_token, token_body
+from isocast.wire.token_body import split_token, token_bytes
 
 __all__ = ["ANSWERS_MAX", "Answered", "Answering", "answers_to", "as_packets", "holdings"]
 
@@ -115,7 +115,7 @@ def _named(listed: tuple[Holding, ...]) -> Mapping[tuple[NodeId, int], None]:
 
 def as_packets(token: Token) -> tuple[Token | TokenPart, ...]:
     """A token as it travels: whole, or in parts when it is too large for a datagram."""
-    return (token,) if len(token_body(token)) <= MAX_WHOLE_TOKEN else split_token(token)
+    return (token,) if len(token_bytes(token)) <= MAX_WHOLE_TOKEN else split_token(token)
 
 
 def answers_to(nack: Nack, entry: LogEntry) -> list[Repairable]:
@@ -135,7 +135,12 @@ class Answering:
     """What a receiver gives to those who lack something of the present epoch's log."""
 
     def __init__(
-        self, site: NodeId, settings: RingSettings, ledger: Ledger, certificates: Certificates, out: list[Effect]
+        self,
+        site: NodeId,
+        settings: RingSettings,
+        ledger: Ledger,
+        certificates: Certificates,
+        out: list[ReceiverEffect],
     ) -> None:
         """Outside any ring. Answers gather in `out`."""
         self._site = site
@@ -192,7 +197,7 @@ class Answering:
         Nobody asks in an epoch for what it receipted there: a receipt says that it is on the disk. Such a request is
         a replay.
         """
-        if last <= self._certificates.receipts.get(site, 0):
+        if last <= self._certificates.said(site):
             return False
         return self._answered.admits(site, (kind, first, last), now)
 

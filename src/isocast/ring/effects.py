@@ -1,4 +1,4 @@
-"""What a machine asks of its driver: one closed union, performed in order.
+"""What a machine asks of its driver: a closed union for each role, performed in order.
 
 A driver performs `Persist` before any later effect of the same step: what is sent may be relied on by
 others, so it must be as durable as the site promises. The effects are also the trace that checkers watch.
@@ -10,24 +10,30 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from isocast.ring.court import Evidence
 from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.terms.ids import Epoch, Label, NodeId
-from isocast.wire.packets import ControlEntry, Data, NewRing, Packet, Suspicion
+from isocast.wire.packets import NO_DIGEST, ControlEntry, Data, NewRing, Packet, SourceChain, Suspicion
 
 __all__ = [
     "BallotChosen",
+    "ChainHeard",
     "Collect",
     "ControlOutcome",
     "ControlSettled",
     "Diverged",
+    "DriverEffect",
     "Effect",
     "EntryAppended",
     "EntryCompleted",
     "FairnessFaulted",
     "FetchCheckpoint",
+    "LieProven",
     "LogReplaced",
     "Multicast",
+    "NameForged",
     "NumbersForgotten",
+    "OrderMissed",
     "OutboxAppended",
     "OutboxFreed",
     "Persist",
@@ -35,6 +41,8 @@ __all__ = [
     "PublishAccepted",
     "PublishRejected",
     "ReadJournal",
+    "ReceiverEffect",
+    "ReceiverHostEffect",
     "Record",
     "Release",
     "RingDecided",
@@ -43,6 +51,8 @@ __all__ = [
     "SecondaryHandedBack",
     "SecondaryReturned",
     "SecondaryStalled",
+    "SourceEffect",
+    "SourceHostEffect",
     "SupportSilent",
     "Unicast",
     "UniverseForced",
@@ -100,6 +110,8 @@ class OutboxFreed:
     """Everything below `base` is stable."""
 
     base: int
+    chain: bytes = NO_DIGEST
+    """Of a primary source that signs: its chain behind the last message that is stable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +207,8 @@ class Release:
     due: int
     uncertified: bool = False
     """Released in an epoch that no majority of U stands behind: another site may have released something else."""
+    links: tuple[bytes, ...] = ()
+    """Where keys are disclosed: of each message the link that opens it, or none if it is void at every site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +238,10 @@ class ControlOutcome(StrEnum):
     """This site has no token to put it into: another must be asked."""
     NOT_HERE = "not-here"
     """It is not for a site to put such an entry into the sequence."""
+    NOT_ORDERED = "not-ordered"
+    """The operator did not sign it: nothing was done."""
+    STALE = "stale"
+    """A newer order came first, or its time is over: it must be signed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +274,21 @@ class Diverged:
     epoch: Epoch
     first_sequence: int
     next_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class LieProven:
+    """A site signed two contents for one token, or for one receipt: an alarm, and a proof to keep."""
+
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class OrderMissed:
+    """A token, or a forced ring, says of the market what no operator ordered: an alarm, and nobody follows it."""
+
+    author: NodeId
+    token_number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,11 +394,30 @@ class NumbersForgotten:
     next_number: int
 
 
-Effect: TypeAlias = (
-    Persist
-    | Multicast
-    | Unicast
-    | ReadJournal
+@dataclass(frozen=True, slots=True)
+class NameForged:
+    """The ring ordered, under this source's name and numbers, contents that are not in its outbox: an alarm.
+
+    Somebody else holds its tag key, or its outbox is an older copy. Nothing more is numbered in this incarnation.
+    """
+
+    source: NodeId
+    first: int
+    last: int
+    token_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChainHeard:
+    """A source signed for what it sent: the journal keeps it, so that everybody can tell what is the source's."""
+
+    statement: SourceChain
+
+
+DriverEffect: TypeAlias = Persist | Multicast | Unicast
+"""What every driver performs itself; all else is for the host of the machine's role."""
+ReceiverHostEffect: TypeAlias = (
+    ReadJournal
     | FetchCheckpoint
     | EntryCompleted
     | Release
@@ -374,6 +426,9 @@ Effect: TypeAlias = (
     | ControlSettled
     | UniverseForced
     | Diverged
+    | LieProven
+    | ChainHeard
+    | OrderMissed
     | RingSuspected
     | SupportSilent
     | SecondaryStalled
@@ -382,7 +437,10 @@ Effect: TypeAlias = (
     | HeadshipAssumed
     | GroupLeft
     | HeadSwitched
-    | PublishAccepted
-    | PublishRejected
-    | NumbersForgotten
 )
+ReceiverEffect: TypeAlias = DriverEffect | ReceiverHostEffect
+"""Of a primary or a secondary receiver."""
+SourceHostEffect: TypeAlias = PublishAccepted | PublishRejected | NumbersForgotten | NameForged
+SourceEffect: TypeAlias = DriverEffect | SourceHostEffect
+"""Of a primary source."""
+Effect: TypeAlias = ReceiverEffect | SourceEffect

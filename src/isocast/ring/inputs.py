@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.terms.ids import NodeId
+from isocast.wire.orders import NO_ORDER
 from isocast.wire.packets import ControlEntry, Packet
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "ControlRequested",
     "DrainRequested",
     "DriverInput",
+    "Effect_co",
     "Event_contra",
     "ForceRequested",
     "JournalRead",
@@ -65,6 +67,8 @@ class ForceRequested:
     """An operator tells a server that these sites are U from now on: the others will never come back."""
 
     universe: tuple[NodeId, ...]
+    order: bytes = NO_ORDER
+    """The operator's signed word for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +102,13 @@ DriverInput: TypeAlias = PacketsArrived | TimerFired | ClockJudged
 """What a driver gives to any machine; all else comes from the machine's own host."""
 
 Event_contra = TypeVar("Event_contra", contravariant=True)
+Effect_co = TypeVar("Effect_co", covariant=True)
 
 
-class Machine(Protocol[Event_contra]):
+class Machine(Protocol[Event_contra, Effect_co]):
     """What simulator and real network drive alike."""
 
-    def step(self, event: Event_contra, now: int, /) -> Sequence[object]:
+    def step(self, event: Event_contra, now: int, /) -> Sequence[Effect_co]:
         """Take one input at local time `now`; return the effects, in the order to perform them."""
 
     def next_deadline(self) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from isocast.ring.disclosures import DisclosureBook
 from isocast.ring.effects import RingSuspected
 from isocast.ring.ledger import Ledger, LogEntry
 from isocast.ring.membership import Membership
+from isocast.ring.notary import Notary
 from isocast.ring.release import GroupReports, possession_floor
 from isocast.ring.settings import OrderRule, RingSettings, Schedule
 from isocast.ring.token import choose, grants, nonce, runs_of
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.packets import Data, NewRing, Suspicion, Token, digest_of
+from isocast.wire.packets import Data, NewRing, Suspicion, Token, short_digest_of
 
 __all__ = ["Issuer"]
 
@@ -28,8 +30,12 @@ class Issuer:
         ledger: Ledger,
         membership: Membership,
         reports: GroupReports,
+        notary: Notary,
+        disclosures: DisclosureBook | None = None,
     ) -> None:
-        """Outside any ring. A token continues `ledger`, and carries what `membership` and `reports` give it."""
+        """Outside any ring. A token continues `ledger`, and carries what the others give it."""
+        self._disclosures = disclosures
+        self._notary = notary
         self.site = site
         self.slot: int | None = None
         """This site's next token."""
@@ -61,7 +67,7 @@ class Issuer:
 
     def commit_for(self, ballot: object) -> bytes:
         """What this site commits to when it joins a ballot."""
-        return digest_of(nonce(self._secret, ballot, 0))
+        return short_digest_of(nonce(self._secret, ballot, 0))
 
     def saw(self, token: Token) -> None:
         """A token became part of the log: its owner's next nonce is committed."""
@@ -81,7 +87,7 @@ class Issuer:
     @staticmethod
     def _keeps_word(token: Token, commits: Mapping[NodeId, bytes]) -> bool:
         commit = commits.get(token.sender)
-        return commit is None or commit == digest_of(token.reveal)
+        return commit is None or commit == short_digest_of(token.reveal)
 
     def liar(self, tokens: Iterable[Token], epoch: Epoch) -> NodeId | None:
         """Who is not honest in what is to continue this site's log of an epoch; None if nobody is known to lie."""
@@ -172,12 +178,22 @@ class Issuer:
             ledger.head.next_sequence,
             runs,
             interleave,
-            self._membership.entries(ring, slot),
-            digest_of(nonce(self._secret, ring.ballot, place + 1)),
+            self._membership.entries(ring, slot, schedule.instant(slot)),
+            short_digest_of(nonce(self._secret, ring.ballot, place + 1)),
             self.reveal(ring.ballot, place),
-            ledger.collected if ring.uncertified else max(everywhere, ledger.collected),
+            self._known_stable() if ring.uncertified else max(everywhere, self._known_stable()),
             reports.own,
             grants(demand, self._settings.batch_max),
             ledger.digest,
+            disclosures=() if self._disclosures is None else self._disclosures.due(slot),
         )
-        return ledger.entry(token, ledger.waiting, ledger.head.reveal)
+        return ledger.entry(self._notary.sign(token), ledger.waiting, ledger.head.reveal)
+
+    def _known_stable(self) -> int:
+        """What everybody held before this epoch: this site has let it go, and the log says that it was stable.
+
+        A disk keeps less than memory: what it let go was released, and a site that is away may still lack it.
+        """
+        ledger = self._ledger
+        newest = ledger.entries.get(ledger.held)
+        return 0 if newest is None else min(ledger.collected, newest.token.stable)

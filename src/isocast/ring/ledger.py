@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from struct import iter_unpack, pack
 
 from isocast.ring.settings import OrderRule
 from isocast.ring.token import label_order, run_digest, shuffle_key
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
-from isocast.wire.packets import NO_DIGEST, NO_NONCE, ControlEntry, ControlKind, Data, NextNumber, Token
+from isocast.wire.orders import listed_universe, order_number
+from isocast.wire.packets import NO_DIGEST, NO_NONCE, ControlKind, Data, NextNumber, Token
 from isocast.wire.token_body import token_digest
 
 __all__ = [
@@ -25,13 +25,12 @@ __all__ = [
     "Ledger",
     "LogEntry",
     "Stored",
-    "force_entry",
     "forced_universe",
     "universe_after",
 ]
 
 
-# ---- A token with its messages: the unit of the log, of the journal and of release.
+# A token with its messages: the unit of the log, of the journal and of release.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class LogEntry:
     """Derived from the nonces of t and t-1; travels with the release."""
 
 
-# ---- U, the sites whose majority decides, as a function of the log: tokens change it, one site at a time (protocol
+# U, the sites whose majority decides, as a function of the log: tokens change it, one site at a time (protocol
 # §5).
 #
 # A forced change replaces U on an operator's word alone: a majority of the U before will never come back, so nobody
@@ -57,17 +56,11 @@ CHANGES = (ControlKind.ADD_SITE, ControlKind.REMOVE_SITE)
 """What an operator may ask of a site. A forced change is asked of a server."""
 
 
-def force_entry(server: NodeId, universe: tuple[NodeId, ...]) -> ControlEntry:
-    """What the first token of a forced ring says, for ever, of who forced U and to what."""
-    return ControlEntry(ControlKind.FORCE_UNIVERSE, server, pack(f"<{len(universe)}I", *universe))
-
-
 def forced_universe(token: Token) -> tuple[NodeId, ...] | None:
     """U as a token forces it; None for a token that forces nothing."""
     for entry in token.control:
         if entry.kind is ControlKind.FORCE_UNIVERSE:
-            whole = len(entry.body) // 4 * 4
-            return tuple([site for (site,) in iter_unpack("<I", entry.body[:whole])])
+            return listed_universe(entry)
     return None
 
 
@@ -105,6 +98,8 @@ class Checkpoint:
     reveal: bytes = NO_NONCE
     universe: tuple[NodeId, ...] = ()
     next_number: dict[NodeId, int] = field(default_factory=dict)
+    order: int = 0
+    """The number of the last operator's order."""
 
     def advance(self, entry: LogEntry) -> None:
         """Move on over one entry."""
@@ -115,7 +110,9 @@ class Checkpoint:
         self.instant = token.instant
         self.next_sequence = token.first_sequence + token.count
         self.reveal = token.reveal
-        self.universe = universe_after(self.universe, token)
+        if token.control:
+            self.universe = universe_after(self.universe, token)
+            self.order = max([self.order, *map(order_number, token.control)])
         for run in token.runs:
             self.next_number[run.source] = run.first + run.count
 
@@ -130,6 +127,7 @@ class Checkpoint:
             self.reveal,
             self.universe,
             dict(self.next_number),
+            self.order,
         )
 
 
@@ -190,6 +188,15 @@ class Ledger:
             return self._floor.digest
         entry = self.entries.get(token_number)
         return None if entry is None else token_digest(entry.token)
+
+    def universe_at(self, token_number: int) -> tuple[NodeId, ...]:
+        """U as of a token that is in memory, or at the floor."""
+        return next((before for number, before in self._changes.items() if number > token_number), self.universe)
+
+    def order_at(self, token_number: int) -> int:
+        """The number of the last operator's order as of a token that is in memory, or at the floor."""
+        before = [entry.token for number, entry in self.entries.items() if number <= token_number]
+        return max([self._floor.order, *[order_number(entry) for token in before for entry in token.control]])
 
     def reveal_at(self, token_number: int) -> bytes:
         """The nonce revealed in a token that is in memory, or at the floor."""

@@ -7,12 +7,15 @@ site's next token, one at a time; what became of it is told by `ControlSettled`.
 
 from __future__ import annotations
 
-from isocast.ring.effects import ControlOutcome, ControlSettled, Effect, RingSuspected
-from isocast.ring.ledger import CHANGES, UNIVERSE_MIN, Ledger, force_entry
+from isocast.ring.effects import ControlOutcome, ControlSettled, ReceiverEffect, RingSuspected
+from isocast.ring.ledger import CHANGES, UNIVERSE_MIN, Ledger
+from isocast.ring.notary import Notary
+from isocast.ring.orders import is_within
 from isocast.ring.release import Certificates
 from isocast.ring.settings import Schedule
 from isocast.terms.ids import NodeId
 from isocast.wire.limits import MAX_CONTROL_ENTRIES
+from isocast.wire.orders import ORDERED, force_entry, order_number
 from isocast.wire.packets import ControlEntry, ControlKind, NewRing, Suspicion, Token
 
 __all__ = ["Membership", "forced_rightly"]
@@ -22,7 +25,7 @@ def forced_rightly(token: Token, ring: NewRing) -> bool:
     """Whether a token forces U if it must, as its ring says, and only then: it is the first of a forced ring."""
     forced = [entry for entry in token.control if entry.kind is ControlKind.FORCE_UNIVERSE]
     if ring.forced and token.token_number == ring.first_token:
-        return forced == [force_entry(ring.ballot.server, ring.universe)]
+        return forced == [force_entry(ring.ballot.server, ring.universe, ring.order)]
     return not forced
 
 
@@ -32,8 +35,21 @@ class Membership:
     changes_max = 1
     """Of U, in one token."""
 
-    def __init__(self, site: NodeId, ledger: Ledger, certificates: Certificates, out: list[Effect]) -> None:
-        """A site that starts wants to be on the ring. What became of an entry is told in `out`."""
+    def __init__(
+        self,
+        site: NodeId,
+        ledger: Ledger,
+        certificates: Certificates,
+        out: list[ReceiverEffect],
+        notary: Notary | None = None,
+        stripe: int = 0,
+    ) -> None:
+        """A site that starts wants to be on the ring. What became of an entry is told in `out`.
+
+        `notary` judges what an operator ordered for this stripe.
+        """
+        self._notary = notary or Notary()
+        self._stripe = stripe
         self.leaving = False
         """Whether an operator wants this site off the ring."""
         self.waiting: list[ControlEntry] = []
@@ -71,14 +87,26 @@ class Membership:
         elif ring is not None and self._site not in ring.ring:
             self._out.append(ControlSettled(entry, ControlOutcome.OFF_RING))
         elif entry not in self.waiting:
+            if not self._is_ordered(entry):
+                self._out.append(ControlSettled(entry, ControlOutcome.NOT_ORDERED))
+                return
             self.waiting.append(entry)
+            self.waiting.sort(key=order_number)
 
-    def entries(self, ring: NewRing, token_number: int) -> tuple[ControlEntry, ...]:
-        """What this site's token carries: U changes by one site, only on top of a certified token of this epoch."""
+    def _is_ordered(self, entry: ControlEntry) -> bool:
+        """Nobody else would take a token that carries what no operator ordered."""
+        return entry.kind not in ORDERED or self._notary.is_ordered(entry, self._stripe, self._ledger.held + 1)
+
+    def entries(self, ring: NewRing, token_number: int, instant: int = 0) -> tuple[ControlEntry, ...]:
+        """What this site's token carries: U changes by one site, only on top of a certified token of this epoch.
+
+        Orders count in their numbers' order, so one that has to wait holds up those after it.
+        """
+        self._drop_stale(instant)
         chosen: list[ControlEntry] = []
         if ring.forced and token_number == ring.first_token:
-            chosen.append(force_entry(ring.ballot.server, ring.universe))
-        settled, changes = self.settled(ring), 0
+            chosen.append(force_entry(ring.ballot.server, ring.universe, ring.order))
+        settled, changes, held_up = self.settled(ring), 0, False
         for entry in self.waiting[:MAX_CONTROL_ENTRIES]:
             if entry.kind in CHANGES:
                 outcome = self._needless(entry, self._ledger.universe) if settled else None
@@ -87,8 +115,11 @@ class Membership:
                     self.waiting.remove(entry)
                     continue
                 if not settled or ring.uncertified or changes == self.changes_max:
+                    held_up = True
                     continue
                 changes += 1
+            if entry.order and held_up:
+                continue
             chosen.append(entry)
         for entry in chosen:
             if entry in self.waiting:
@@ -96,6 +127,14 @@ class Membership:
         if chosen:
             self._issued[token_number] = tuple(chosen)
         return tuple(chosen)
+
+    def _drop_stale(self, instant: int) -> None:
+        """An order that a newer one overtook, or whose time is over, counts no more: it takes another."""
+        last = self._ledger.head.order
+        stale = [entry for entry in self.waiting if entry.order and not is_within(entry, last, instant)]
+        for entry in stale:
+            self.waiting.remove(entry)
+            self._out.append(ControlSettled(entry, ControlOutcome.STALE))
 
     def settled(self, ring: NewRing) -> bool:
         """Whether U is what a majority has certified, in this epoch: only then may it change."""

@@ -22,16 +22,21 @@ from enum import StrEnum
 from typing import TypeAlias, assert_never
 
 from isocast.ring.answers import Answering, as_packets, holdings
+from isocast.ring.court import Court
+from isocast.ring.disclosures import DisclosureBook, Fits
 from isocast.ring.effects import (
+    ChainHeard,
     Collect,
     Diverged,
-    Effect,
     EntryAppended,
     EntryCompleted,
+    LieProven,
     LogReplaced,
     Multicast,
+    OrderMissed,
     Persist,
     PromiseMade,
+    ReceiverEffect,
     RingInstalled,
     RingSuspected,
     Unicast,
@@ -41,10 +46,13 @@ from isocast.ring.inputs import CheckpointFetched, ClockJudged, ControlRequested
 from isocast.ring.issuing import Issuer
 from isocast.ring.ledger import Checkpoint, Ledger, LogEntry, Stored, forced_universe
 from isocast.ring.membership import Membership, forced_rightly
+from isocast.ring.notary import Notary
+from isocast.ring.orders import are_ordered
 from isocast.ring.recovery import RANGE_TOKENS, AskForRange, AskForToken, GiveUp, Recovery
 from isocast.ring.rejoin import Rejoin, continues
 from isocast.ring.release import Certificates, GroupReports, Releaser, possession_floor
 from isocast.ring.settings import RingSettings, Schedule
+from isocast.ring.source_chains import SourceChains
 from isocast.ring.storage import SiteState
 from isocast.ring.token import PartStore
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_source
@@ -53,6 +61,7 @@ from isocast.terms.timing import Gate
 from isocast.wire.limits import MAX_NEXT_NUMBERS
 from isocast.wire.packets import (
     Data,
+    Disclose,
     Nack,
     NewRing,
     NextNumber,
@@ -62,6 +71,7 @@ from isocast.wire.packets import (
     RangeRequest,
     Receipt,
     Repair,
+    SourceChain,
     Standing,
     Suspicion,
     Token,
@@ -73,10 +83,14 @@ __all__ = ["TOKENS_AHEAD", "Mode", "Receiver", "ReceiverInput", "ReceiverSnapsho
 
 DISTRUST_CYCLES = 4
 """Of the ring, for which an owner that lied is not heard: a ballot takes less than one."""
+CONTEST_ROUNDS = 2
+"""As often as for a missing token, and once more: so long a contested token is held back for an answer."""
+PARTS_REMINDED = 8
+"""Packets of a token that a source is sent again: some eighty sources' runs and keys."""
 TOKENS_AHEAD = 64
 """Tokens kept beyond h: a receiver further behind than two range requests need not store what it cannot use."""
 
-RingPacket: TypeAlias = Data | Token | TokenPart | Receipt | Repair | Nack | RangeRequest | RangeReply
+RingPacket: TypeAlias = Data | Token | TokenPart | Receipt | Repair | Nack | RangeRequest | RangeReply | Disclose
 """The packets that are a receiver's own affair; those of ballots and groups go to other machines of its site."""
 
 ReceiverInput: TypeAlias = (
@@ -133,22 +147,36 @@ class Receiver:
     """
 
     certificates_class = Certificates
+    disclosures_class = DisclosureBook
     issuer_class = Issuer
     ledger_class = Ledger
     membership_class = Membership
     recovery_class = Recovery
     releaser_class = Releaser
 
-    def __init__(self, site: NodeId, settings: RingSettings, secret: bytes, state: SiteState) -> None:
-        """Start, or restart, from what the disk says; `secret` makes this site's nonces."""
+    def __init__(
+        self,
+        site: NodeId,
+        settings: RingSettings,
+        secret: bytes,
+        state: SiteState,
+        notary: Notary | None = None,
+        fits: Fits | None = None,
+    ) -> None:
+        """Start, or restart, from what the disk says; `secret` makes this site's nonces, `notary` its signatures.
+
+        `fits` judges the keys that sources disclose, where they do.
+        """
         self.site = site
+        self.notary = notary or Notary()
+        self.court = Court(self.notary)
         self.settings = settings
         self.timing = settings.timing
         self.promised = state.promised
         self.accepted = NO_EPOCH
         self.ring: NewRing | None = None
         self.schedule: Schedule | None = None
-        self.out: list[Effect] = []
+        self.out: list[ReceiverEffect] = []
         """Effects to hand over, in the order in which they came about."""
         self.ledger = self.ledger_class(settings.order, settings.window, state.checkpoint)
         for number in sorted(state.entries):
@@ -157,10 +185,21 @@ class Receiver:
         # What was released had passed its gate: nobody needs to certify it again.
         self.certificates.certified = state.released
         self.reports = GroupReports()
-        self.membership = self.membership_class(site, self.ledger, self.certificates, self.out)
-        self.issuer = self.issuer_class(site, settings, secret, self.ledger, self.membership, self.reports)
+        self.membership = self.membership_class(
+            site, self.ledger, self.certificates, self.out, self.notary, settings.stripe
+        )
+        tokens = self.timing.reveal_tokens
+        self.disclosures = None if fits is None else self.disclosures_class(self.ledger, tokens, fits)
+        self.issuer = self.issuer_class(
+            site, settings, secret, self.ledger, self.membership, self.reports, self.notary, self.disclosures
+        )
         self.answering = Answering(site, settings, self.ledger, self.certificates, self.out)
-        self.releaser = self.releaser_class(settings, lambda: self.ledger.entries, self.may_release)
+        self.releaser = self.releaser_class(
+            settings,
+            lambda: self.ledger.entries,
+            self.may_release,
+            None if self.disclosures is None else self.disclosures.links_of,
+        )
         self.releaser.restore(state.released, state.offset, state.next_sequence, state.skip_below)
         self.rejoin = Rejoin(self.timing)
         self.conflicts = 0
@@ -179,6 +218,11 @@ class Receiver:
         self._audited = 0
         self._told_at: dict[NodeId, int] = {}
         self._reminded: dict[NodeId, int] = {}
+        self._told: dict[NodeId, Receipt] = {}
+        """The newest signed receipt of each site."""
+        self._chains = SourceChains(self.notary, self.timing.token_period_ns)
+        self._contested: dict[int, int] = {}
+        """Tokens of which others hold another content, and until when an answer is waited for."""
         self._deadline = NEVER
         self._last_now = -NEVER
         if state.ring is not None:
@@ -205,6 +249,8 @@ class Receiver:
                 self.answering.on_range_request(event, now)
             case RangeReply():
                 self.on_range_reply(event, now)
+            case Disclose():
+                self.on_disclosed(event, now)
             case JournalRead():
                 self.answering.on_journal(event)
             case CheckpointFetched():
@@ -218,16 +264,16 @@ class Receiver:
             case _:
                 assert_never(event)
 
-    def take(self, now: int) -> tuple[Effect, ...]:
+    def take(self, now: int) -> tuple[ReceiverEffect, ...]:
         """Do what follows from what arrived, and hand over all effects."""
         self._settle(now)
         return self.flush()
 
-    def emit(self, *effects: Effect) -> None:
+    def emit(self, *effects: ReceiverEffect) -> None:
         """Effects of the site's other machines leave with this one's, in the order in which they came about."""
         self.out.extend(effects)
 
-    def flush(self) -> tuple[Effect, ...]:
+    def flush(self) -> tuple[ReceiverEffect, ...]:
         """Hand over all effects, without looking at what is due."""
         if not self.out:
             return ()
@@ -307,10 +353,18 @@ class Receiver:
         match ledger.store(message):
             case Stored.DUPLICATE:
                 self._remind(message)
-            case Stored.BEHIND if self._recovery is not None:
-                self._recovery.behind = True
-            case _:
+            case Stored.BEHIND:
+                if self._recovery is not None:
+                    self._recovery.behind = True
+            case Stored.KEPT | Stored.OUTSIDE_WINDOW:
                 pass
+            case other:
+                assert_never(other)
+
+    def on_chain(self, said: SourceChain, now: int) -> None:
+        """Hand on what a source signed, once."""
+        if self._chains.is_news(said, now):
+            self.out.append(ChainHeard(said))
 
     def _remind(self, message: Data) -> None:
         """A source that repeats an acknowledged message missed the token: the newest token's owner sends it again."""
@@ -321,11 +375,27 @@ class Receiver:
             return
         self._reminded[source] = self.held
         token = self.ledger.acknowledging(source, message.number)
+        if self.disclosures is not None and token is not None:
+            # Receipts are about the newest token: what lies between lets them count for the one that it missed.
+            for number in range(max(token.token_number, self.held - self.timing.reveal_tokens), self.held + 1):
+                packets = as_packets(self.ledger.entries[number].token)
+                if len(packets) <= PARTS_REMINDED:
+                    self.out += [Unicast(source, packet) for packet in packets]
+            token = None
         if token is not None and token.epoch == self.accepted and len(as_packets(token)) == 1:
             self._send(source, token)
             return
         expected = self.ledger.next_number.get(source, 1)
         self._send(source, Standing(self.settings.stripe, self.accepted, self.site, source, expected, self.held))
+
+    def on_disclosed(self, packet: Disclose, now: int) -> None:
+        """A source shows keys; one that is in an earlier epoch is told of the ring."""
+        if self.disclosures is None:
+            return
+        if packet.epoch < self.accepted:
+            self.on_other_epoch(packet.epoch, packet.sender, now)
+        if packet.links:
+            self.disclosures.hear(packet)
 
     # Tokens ---------------------------------------------------------------------------------------
 
@@ -346,17 +416,48 @@ class Receiver:
                 and token_digest(known.token) != token_digest(token)
             ):
                 self.conflicts += 1
+                self._weigh(known.token, token)
             return
         if number > self.held + TOKENS_AHEAD or number in self._tokens:
+            self._compare(token)
             return
         if token.sender != schedule.owner(number) or not self._scheduled(token, schedule) or not self._forces(token):
             self.conflicts += 1
+            return
+        if not self.notary.is_genuine(token):
             return
         if now < token.instant - 2 * self.timing.clock_error_ns:
             self._doubt_clock(token, schedule)
         self._tokens[number] = token
         if number == self.held + 1:
             self._advance(now)
+
+    def _compare(self, token: Token) -> None:
+        """A second token of a number that waits already: a copy, or a lie of its owner's."""
+        waiting = self._tokens.get(token.token_number)
+        if waiting is not None and self.notary.verifies and token_digest(waiting) != token_digest(token):
+            self.conflicts += 1
+            self._weigh(waiting, token)
+
+    def _weigh(self, first: Token | Receipt, second: Token | Receipt) -> None:
+        """Convict whoever signed two things that cannot both be true, and let everybody see both."""
+        evidence = self.court.weigh(first, second)
+        if evidence is None:
+            return
+        self.out.append(LieProven(evidence))
+        self.convict(evidence.author)
+        for token in (evidence.first, evidence.second):
+            if isinstance(token, Token):
+                self.out.extend([Multicast(packet) for packet in as_packets(token)])
+
+    def convict(self, site: NodeId) -> None:
+        """From now on a site counts in no majority, and this site's votes do not name it among those it hears."""
+        self.court.convicted[site] = None
+        self.distrusted[site] = NEVER
+        self.certificates.excluded[site] = None
+        # What is not out yet needs a certificate without it.
+        self.certificates.certified = min(self.certificates.certified, self.releaser.released)
+        self._certify()
 
     def on_part(self, part: TokenPart, now: int) -> None:
         """Collect the fragments of a large token; one that proves a checkpoint lies too far ahead to be kept here."""
@@ -389,6 +490,10 @@ class Receiver:
             self.out.append(RingSuspected(token.token_number, token.sender, Suspicion.CLOCK))
         self._clock_doubt = max(self._clock_doubt, token.token_number + schedule.size)
 
+    def is_ordered(self, token: Token) -> bool:
+        """Whether an operator ordered what the next token says of the market."""
+        return are_ordered(token, self.ledger.head.order, self.notary)
+
     def complete(self, token: Token) -> LogEntry | None:
         """The token with all its messages, or None while something is missing."""
         return self.ledger.gather(token)
@@ -401,10 +506,14 @@ class Receiver:
         before = self.held
         self._missing = set()
         while (token := self._tokens.get(self.held + 1)) is not None:
-            honest = self.issuer.honest(token)
-            if not self.ledger.follows(token) or not honest:
+            follows = self.ledger.follows(token)
+            ordered = not follows or self.is_ordered(token)
+            honest = self.issuer.honest(token) and ordered
+            if not follows or not honest:
                 self.conflicts += 1
                 del self._tokens[token.token_number]
+                if not ordered:
+                    self.out.append(OrderMissed(token.sender, token.token_number))
                 if not honest:
                     self.distrust(token.sender, now)
                 break
@@ -452,26 +561,89 @@ class Receiver:
     def _receipt(self, now: int) -> None:
         """Say how far we hold the log; repeated until Δ_A after the token's instant."""
         self.certificates.receive(self.site, self.held)
+        self._count_comparable(now)
         self._certify()
         if not self.settings.sends_receipts or self.mode is Mode.SEALED:
             return
-        self.out.append(
-            Multicast(Receipt(self.settings.stripe, self.accepted, self.site, self.held, self.ledger.digest))
-        )
+        receipt = Receipt(self.settings.stripe, self.accepted, self.site, self.held, self.ledger.digest)
+        self.out.append(Multicast(self.notary.sign(receipt) if self.notary.receipts else receipt))
         last = self.ledger.head.instant + self.timing.release_delay_ns
         following = now + self.timing.retry_ns
         self._receipt_at = following if following <= last else NEVER
 
     def on_receipt(self, receipt: Receipt, now: int) -> None:
-        """Count another site's receipt, if it is about the same log."""
+        """Count another site's receipt, once it is seen to be about the same log."""
         if not self.accepts(receipt.epoch):
             self.on_other_epoch(receipt.epoch, receipt.sender, now)
             return
-        ours = self.ledger.digest_at(receipt.held)
-        if ours is not None and ours != receipt.digest:
-            self.conflicts += 1
+        if self.notary.receipts and self._contradicts_itself(receipt):
+            return
+        if receipt.held > self.held:
+            self._keep(receipt)
+        elif self._disagrees(receipt, now) or not self._vouched(receipt):
+            return
         elif self.certificates.receive(receipt.sender, receipt.held):
             self._certify()
+
+    def _keep(self, receipt: Receipt) -> None:
+        """A receipt for a token that is not here yet waits for it.
+
+        It says that its site holds everything before, too: perhaps another content of what is here, if an owner lied.
+        """
+        known = self.schedule is not None and receipt.sender in (*self.ledger.universe, *self.schedule.ring)
+        if known and not self.certificates.is_waiting(receipt) and self._vouched(receipt):
+            self.certificates.wait(receipt)
+
+    def _count_comparable(self, now: int) -> None:
+        """Count what waited for the tokens that are held now."""
+        for receipt in self.certificates.comparable(self.held):
+            if not self._disagrees(receipt, now):
+                self.certificates.receive(receipt.sender, receipt.held)
+
+    def _disagrees(self, receipt: Receipt, now: int) -> bool:
+        """Whether a receipt is about another log than this site's; whoever sent it is asked for its token."""
+        ours = self.ledger.digest_at(receipt.held)
+        if ours is None or ours == receipt.digest:
+            return False
+        self.conflicts += 1
+        self._question(receipt, now)
+        return True
+
+    def _contradicts_itself(self, receipt: Receipt) -> bool:
+        """Whether a site receipts another log than it did before, under the same number and epoch."""
+        before = self._told.get(receipt.sender)
+        if before is None or (before.epoch, before.held) != (receipt.epoch, receipt.held):
+            return False
+        if before.digest == receipt.digest:
+            return False
+        self.conflicts += 1
+        self._weigh(before, receipt)
+        return True
+
+    def _question(self, receipt: Receipt, now: int) -> None:
+        """Somebody vouches for another token than this site's: ask for it, and release neither while it may come.
+
+        The owner's two signatures, once both are here, convict it.
+        """
+        if not self.notary.verifies or receipt.sender in self.court.convicted:
+            return
+        if self.notary.receipts and not self.notary.is_genuine(receipt):
+            return  # Whoever has the group's key could hold back every release by a word in another's name.
+        until = now + CONTEST_ROUNDS * self.timing.retries_max * self.timing.retry_ns
+        if now >= self._contested.setdefault(receipt.held, until):
+            return
+        stripe, epoch, number = self.settings.stripe, self.accepted, receipt.held
+        nack = Nack(stripe, epoch, self.site, number, has_token=False, parts_held=0, listed=())
+        self._send(receipt.sender, nack)
+
+    def _vouched(self, receipt: Receipt) -> bool:
+        """Whether a receipt is its sender's, where receipts are signed; one that says nothing new is not looked at."""
+        if not self.notary.receipts:
+            return True
+        if receipt.held <= self.certificates.receipts.get(receipt.sender, 0) or not self.notary.is_genuine(receipt):
+            return False
+        self._told[receipt.sender] = receipt
+        return True
 
     def _certify(self) -> None:
         """Raise `certified`: a change of U counts for what follows, once the U before it or after it has certified it.
@@ -549,21 +721,40 @@ class Receiver:
 
     # Release and stability ------------------------------------------------------------------------
 
+    @property
+    def _releases(self) -> bool:
+        """Whether this site's clock lets it release anything."""
+        return self.clock_trusted and self.held >= self._clock_doubt
+
+    @property
+    def announced(self) -> int:
+        """The newest token that customers may expect from this site: none new while its clock keeps it silent.
+
+        They would take it for a quiet market otherwise, and ask nobody else.
+        """
+        return self.held if self._releases else self.releaser.released
+
     def may_release(self, token_number: int) -> bool:
         """The gate (protocol §4): what must be known before a held token goes out."""
-        if self.held < self._clock_doubt or not self.clock_trusted:
+        if not self._releases:
             return False
         first = self.schedule.first_token if self.schedule is not None else 0
         match self.timing.gate:
             case Gate.TIMED:
                 return self.mode is not Mode.SEALED
             case Gate.MAJORITY:
-                return token_number <= self.certificates.certified
+                # What opens a message, or makes it void, must be certified too.
+                last = token_number + self.timing.reveal_tokens
+                return last <= self.certificates.certified and not self._is_contested(last)
             case Gate.NEXT:
                 return self.held >= max(token_number, first) + self.timing.next_tokens
             case Gate.TOTAL:
                 size = self.schedule.size if self.schedule is not None else NEVER
                 return self.held >= max(token_number, first) + size - 1
+
+    def _is_contested(self, token_number: int) -> bool:
+        """Whether it is not known yet which content of this token, or of one before it, is the ring's."""
+        return any(number <= token_number and self._last_now < until for number, until in self._contested.items())
 
     def judge_clock(self, *, trusted: bool) -> None:
         """Stop releasing, and say so, or go on."""
@@ -614,7 +805,7 @@ class Receiver:
         schedule, number = self.schedule, token.token_number
         if schedule is None or number != checkpoint.token_number + 1 or not self.accepts(token.epoch):
             return
-        if token.sender != schedule.owner(number):
+        if token.sender != schedule.owner(number) or not self.notary.is_genuine(token):
             return
         if not continues(token, checkpoint):
             self.rejoin.refuse(now)
@@ -638,24 +829,27 @@ class Receiver:
         self.releaser.take_over(checkpoint.token_number, checkpoint.next_sequence)
 
     def _settle_rejoin(self, now: int) -> None:
-        """Wish for a checkpoint, or ask for the token that proves one."""
+        """Wish for a checkpoint, or ask for the token that proves one.
+
+        F2: whoever searches holds no token meanwhile, and says so at every step of the search: a checkpoint that waits
+        in vain for its proof takes longer than a token may be missing without a word.
+        """
         rejoin = self.rejoin
-        if rejoin.ask_for_proof(now) and rejoin.checkpoint is not None:
+        refused = rejoin.refused
+        unproved = rejoin.checkpoint if rejoin.ask_for_proof(now) else None
+        if unproved is not None:
             # The token that proves it, and what follows that one.
-            first = rejoin.checkpoint.token_number + 1
+            first = unproved.token_number + 1
             stripe, epoch, site = self.settings.stripe, self.accepted, self.site
             last = first + RANGE_TOKENS - 1
             self._send(rejoin.giver, RangeRequest(stripe, epoch, site, Range.TOKENS, first, last))
         wish = rejoin.due(self.givers(), self.held, now)
         if wish is not None:
             self.out.append(wish)
-            self._still_lacks()
-
-    def _still_lacks(self) -> None:
-        """F2: whoever searches for a checkpoint holds no token meanwhile, and says so as often as it asks."""
-        schedule = self.schedule
-        if schedule is not None and self.held + 1 >= schedule.first_token:
-            self.give_up(self.held + 1, schedule.owner(self.held + 1))
+        schedule, lacking = self.schedule, self.held + 1
+        stepped = unproved is not None or wish is not None or rejoin.refused > refused
+        if stepped and schedule is not None and lacking >= schedule.first_token:
+            self.give_up(lacking, schedule.owner(lacking))
 
     # Orders from the reformation and from operators -----------------------------------------------
 
@@ -743,6 +937,8 @@ class Receiver:
         self._missing = set()
         self._told_at.clear()
         self._reminded.clear()
+        self._told.clear()
+        self._contested.clear()
         self._clock_doubt = 0
         self._audited = max(self.held, ring.first_token)
         self._recovery = self.recovery_in(self.schedule)
@@ -859,7 +1055,6 @@ class Receiver:
             return
         self.out.extend(self.membership.complaints(schedule, number))
         if self.settings.sends_receipts and number - 1 >= schedule.first_token:
-            receipts = self.certificates.receipts
             for site in schedule.ring:
-                if receipts.get(site, 0) < number - 1 and not is_source(site):
+                if self.certificates.said(site) < number - 1 and not is_source(site):
                     self.out.append(RingSuspected(number, site, Suspicion.NO_RECEIPTS))

@@ -19,7 +19,7 @@ from isocast.terms.timing import Timing
 __all__ = ["AskForRange", "AskForToken", "GiveUp", "Recovery", "nack_sets", "turn"]
 
 
-# ---- Who may ask when: the sets of receivers that take turns (§5.2; protocol §8).
+# Who may ask when: the sets of receivers that take turns (§5.2; protocol §8).
 
 
 def nack_sets(size: int, sets: int, owner: int = 0) -> list[list[int]]:

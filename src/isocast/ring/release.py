@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 
-from isocast.ring.effects import Effect, FairnessFaulted, Release
+from isocast.ring.effects import FairnessFaulted, ReceiverEffect, Release
 from isocast.ring.ledger import LogEntry
 from isocast.ring.settings import RingSettings, Schedule
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import MILLISECOND, NEVER
-from isocast.wire.packets import NO_LIMIT, Token
+from isocast.wire.packets import NO_LIMIT, Data, Receipt, Token
 
 __all__ = [
+    "RECEIPTS_AHEAD",
     "Certificates",
     "GroupReports",
     "Releaser",
@@ -21,14 +23,25 @@ __all__ = [
     "possession_floor",
 ]
 
+RECEIPTS_AHEAD = 64
+"""Receipts of one site that wait to be compared: as many as a receiver keeps tokens beyond its own."""
+
 
 class Releaser:
     """The queue between what is held and what customers may see."""
 
     def __init__(
-        self, settings: RingSettings, entries: Callable[[], Mapping[int, LogEntry]], gate: Callable[[int], bool]
+        self,
+        settings: RingSettings,
+        entries: Callable[[], Mapping[int, LogEntry]],
+        gate: Callable[[int], bool],
+        links: Callable[[LogEntry, tuple[Data, ...]], tuple[bytes, ...]] | None = None,
     ) -> None:
-        """`entries` gives what is held, `gate` says whether a token may be released as far as knowledge goes."""
+        """`entries` gives what is held, `gate` says whether a token may be released as far as knowledge goes.
+
+        `links` gives what opens messages, where keys are disclosed.
+        """
+        self._links = links
         self.released = 0
         """Everything up to this token is out."""
         self.offset = 0
@@ -90,10 +103,10 @@ class Releaser:
         due = self.due(entry, self.offset, schedule)
         return due if self._faulted < number else max(due, self._not_before)
 
-    def poll(self, schedule: Schedule, epoch: Epoch, now: int, *, uncertified: bool = False) -> list[Effect]:
+    def poll(self, schedule: Schedule, epoch: Epoch, now: int, *, uncertified: bool = False) -> list[ReceiverEffect]:
         """Everything that may go out at `now`, marked if no majority stands behind it; the faults of what may not."""
         self._uncertified = uncertified
-        effects: list[Effect] = []
+        effects: list[ReceiverEffect] = []
         while True:
             number = self.released + 1
             entry = self._entries().get(number)
@@ -120,7 +133,9 @@ class Releaser:
         """Whether a token's own instant of release lies before the start of the present ring."""
         return self.due(entry, 0, schedule) > entry.token.instant + self._delay_ns
 
-    def _release(self, entry: LogEntry, schedule: Schedule, epoch: Epoch, now: int, effects: list[Effect]) -> bool:
+    def _release(
+        self, entry: LogEntry, schedule: Schedule, epoch: Epoch, now: int, effects: list[ReceiverEffect]
+    ) -> bool:
         """Release what is due of one token; whether all of it is out."""
         total = len(entry.messages)
         if entry.token.first_sequence + self.offset < self._skip_below:
@@ -132,7 +147,8 @@ class Releaser:
             step = min(self._rate or total, total - self.offset)
             first = entry.token.first_sequence + self.offset
             messages = entry.messages[self.offset : self.offset + step]
-            effects.append(Release(epoch, entry, first, messages, due, self._uncertified))
+            opened = () if self._links is None else self._links(entry, messages)
+            effects.append(Release(epoch, entry, first, messages, due, self._uncertified, opened))
             self.offset += step
             self.next_sequence = first + step
             # What is owed, from an earlier ring or by a site that is late, goes out step after step from now on.
@@ -142,13 +158,13 @@ class Releaser:
         self.passed = entry.token.instant
         return True
 
-    def _fault(self, number: int, effects: list[Effect]) -> None:
+    def _fault(self, number: int, effects: list[ReceiverEffect]) -> None:
         if self._faulted < number:
             self._faulted = number
             effects.append(FairnessFaulted(number))
 
 
-# ---- Receipts, and what a majority of them certifies (protocol §4).
+# Receipts, and what a majority of them certifies (protocol §4).
 
 
 def majority(universe: tuple[NodeId, ...]) -> int:
@@ -162,12 +178,17 @@ class Certificates:
     def __init__(self) -> None:
         """Nobody has said anything."""
         self.receipts: dict[NodeId, int] = {}
+        self.ahead: dict[NodeId, dict[int, Receipt]] = {}
+        """Receipts for tokens that are not held here yet, each counted when its digest can be compared."""
+        self.excluded: dict[NodeId, None] = {}
+        """Whose receipts count in no majority."""
         self.certified = 0
         """A majority of U held everything up to here, in one epoch. Never goes back."""
 
     def restart(self) -> None:
         """A new epoch: receipts of an old one say nothing about it."""
         self.receipts = {}
+        self.ahead = {}
 
     def receive(self, site: NodeId, held: int) -> bool:
         """Note a receipt; whether it says something new."""
@@ -175,6 +196,27 @@ class Certificates:
             return False
         self.receipts[site] = held
         return True
+
+    def wait(self, receipt: Receipt) -> None:
+        """Keep a receipt for a token that is not held yet, a bounded number of each site."""
+        waiting = self.ahead.setdefault(receipt.sender, {})
+        if len(waiting) < RECEIPTS_AHEAD:
+            waiting[receipt.held] = receipt
+
+    def is_waiting(self, receipt: Receipt) -> bool:
+        """Whether a site's receipt for this token is kept already."""
+        return receipt.held in self.ahead.get(receipt.sender, ())
+
+    def comparable(self, held: int) -> list[Receipt]:
+        """Take out what waited and is held now, older ones first."""
+        ready = [receipt for waiting in self.ahead.values() for receipt in waiting.values() if receipt.held <= held]
+        for receipt in ready:
+            del self.ahead[receipt.sender][receipt.held]
+        return sorted(ready, key=attrgetter("held"))
+
+    def said(self, site: NodeId) -> int:
+        """How far a site says that it holds the log, compared or not."""
+        return max(self.receipts.get(site, 0), *self.ahead.get(site, ()), 0)
 
     def receive_from_all(self, sites: tuple[NodeId, ...], held: int) -> None:
         """Note what each of some sites is known to hold, whoever told."""
@@ -186,7 +228,8 @@ class Certificates:
     def level(self, universe: tuple[NodeId, ...]) -> int:
         """The newest token that a majority of this universe holds."""
         need = majority(universe)
-        held = sorted([self.receipts.get(site, 0) for site in universe], reverse=True)
+        told = [self.receipts.get(site, 0) for site in universe if site not in self.excluded]
+        held = sorted(told, reverse=True)
         return held[need - 1] if len(held) >= need else 0
 
     def certify(self, universe: tuple[NodeId, ...], limit: int) -> None:
@@ -194,7 +237,7 @@ class Certificates:
         self.certified = max(self.certified, min(self.level(universe), limit))
 
 
-# ---- What everyone is known to hold (§2.1, corrected; protocol §6).
+# What everyone is known to hold (§2.1, corrected; protocol §6).
 
 
 def possession_floor(token_number: int, schedule: Schedule) -> int:

@@ -69,7 +69,7 @@ class RingSettings:
         return self.timing.gate is Gate.MAJORITY if self.receipts is None else self.receipts
 
 
-# ---- When each token of an epoch is due, and who owns it (§5; protocol §1).
+# When each token of an epoch is due, and who owns it (§5; protocol §1).
 
 
 class Schedule:

@@ -3,6 +3,10 @@
 A message is freed when every member holds it (`stable`), not when it is acknowledged: the owner that
 acknowledged it may die with the only copy. After a reformation everything from the new ring's next number on is
 sent again; receivers acknowledge each number once, so nothing is lost and nothing is repeated.
+
+All receivers hold a source's tag key, so once in a token period it signs for what tokens have acknowledged (§6): the
+chain of its payloads' digests. What the ring ordered in its name and it never sent, it does not take for its own, and
+tells.
 """
 
 from __future__ import annotations
@@ -11,14 +15,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
+from isocast.ring.disclosures import Discloser, KeyChain
 from isocast.ring.effects import (
     BallotChosen,
-    Effect,
     EntryAppended,
     LogReplaced,
     Multicast,
+    NameForged,
     NumbersForgotten,
     OutboxAppended,
     OutboxFreed,
@@ -29,15 +34,19 @@ from isocast.ring.effects import (
     Record,
     RingDecided,
     RingInstalled,
+    SourceEffect,
 )
 from isocast.ring.inputs import ClockJudged, DriverInput, PacketsArrived, PublishRequested, TimerFired
+from isocast.ring.notary import Notary
 from isocast.ring.settings import RingSettings
 from isocast.ring.token import PartStore
 from isocast.terms.ids import NO_EPOCH, Epoch, Label, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.limits import SEAL_BYTES
 from isocast.wire.packets import (
+    NO_DIGEST,
     Data,
+    Disclose,
     Invite,
     Join,
     LineAck,
@@ -47,23 +56,31 @@ from isocast.wire.packets import (
     NewRing,
     Packet,
     Pending,
+    Proof,
     RangeReply,
     RangeRequest,
     Receipt,
     Refuse,
     ReleasedPacket,
     Repair,
+    Run,
     SecondaryToken,
+    SourceChain,
     Standing,
     Suspect,
     Token,
     TokenPart,
+    chained,
+    digest_of,
+    payload_digest,
 )
+from isocast.wire.signing import SignedKind
+from isocast.wire.token_body import token_digest
 
-__all__ = ["FIRST_WINDOW", "OutboxState", "PrimarySource", "PrimarySourceSnapshot", "Seal", "SendWindow"]
+__all__ = ["FIRST_WINDOW", "REPEATS_MAX", "OutboxState", "PrimarySource", "PrimarySourceSnapshot", "Seal", "SendWindow"]
 
 
-# ---- A source's window sizes itself: large enough for what the ring takes in one token, and no larger.
+# A source's window sizes itself: large enough for what the ring takes in one token, and no larger.
 #
 # Every token is one round: what was sent well before its instant should be named in it. So the messages that a token
 # acknowledges are the product of bandwidth and delay, and the window that carries most is about that many.
@@ -184,6 +201,8 @@ class SendWindow:
 Seal: TypeAlias = Callable[[int, Label, bytes], bytes]
 """(stripe, label, payload) → the payload as nobody can read it before release; at most SEAL_BYTES longer."""
 
+REPEATS_MAX = 16
+"""Tokens between two repetitions of the newest statement, at the most: who was away when it came hears it again."""
 KEYS_MAX = 65_536
 """Client keys remembered after their message is stable: a client that retries does so within minutes."""
 
@@ -199,6 +218,8 @@ class OutboxState:
     """Oldest first. No plain dict: it walks over all that is gone to find the first of what is left."""
     keys_max: int = KEYS_MAX
     """How many keys are remembered."""
+    chain: bytes = NO_DIGEST
+    """The source's chain behind the last message that was freed."""
 
     def apply(self, record: Record) -> None:
         """Take one record."""
@@ -209,7 +230,8 @@ class OutboxState:
                 self.next_number = number + 1
                 if len(self.keys) > self.keys_max:
                     self.keys.popitem(last=False)
-            case OutboxFreed(base):
+            case OutboxFreed(base, chain):
+                self.chain = chain
                 for number in [number for number in self.messages if number < base]:
                     del self.messages[number]
             case PromiseMade() | EntryAppended() | RingInstalled() | LogReplaced() | BallotChosen() | RingDecided():
@@ -224,6 +246,24 @@ class _Held:
     sent_at: int
     token_number: int = 0
     """The token that acknowledged it; 0 while none has."""
+    digest: bytes = field(init=False)
+    chain: bytes = NO_DIGEST
+    """The source's chain behind it, once it was acknowledged."""
+
+    def __post_init__(self) -> None:
+        """The tag, the tokens and the chain need the digest: it is made once."""
+        self.digest = payload_digest(self.payload)
+
+
+class _Doubt(NamedTuple):
+    """A signed token that names contents of this source which it never sent."""
+
+    first: int
+    last: int
+    epoch: Epoch
+    token_number: int
+    digest: bytes
+    """Of the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +288,21 @@ PrimarySourceInput: TypeAlias = DriverInput | PublishRequested
 class PrimarySource:
     """A primary source, S_P, in one of its incarnations."""
 
+    discloser_class = Discloser
+
     def __init__(
-        self, source: NodeId, settings: RingSettings, state: OutboxState | None = None, seal: Seal | None = None
+        self,
+        source: NodeId,
+        settings: RingSettings,
+        state: OutboxState | None = None,
+        seal: Seal | None = None,
+        notary: Notary | None = None,
+        chain: KeyChain | None = None,
     ) -> None:
-        """Start, or restart with the outbox of the same incarnation."""
+        """Start, or restart with the outbox of the same incarnation; `chain` has the keys, if they are disclosed."""
+        self.notary = notary or Notary()
         self._seal = seal
-        self._payload_max = settings.payload_max - (SEAL_BYTES if seal is not None else 0)
+        self._payload_max = settings.payload_max - SEAL_BYTES
         self.source = source
         self._stripe = settings.stripe
         self._timing = settings.timing
@@ -278,14 +327,32 @@ class PrimarySource:
         """Every number below is in the sequence, as far as this source knows."""
         self._counted = self._acknowledged
         """Every number below was counted for the window."""
+        self._chained = self._freed - 1
+        """The last number in the chain."""
+        self._chain = state.chain
+        self._signed = self._chained, self._chain
+        """How far it has signed, and its chain there."""
+        self._word = self._first_word()
+        """The newest statement, unsigned."""
+        self._doubt: _Doubt | None = None
+        """Until the ring cuts that token off, or every member holds it."""
+        self._following = (0, NO_DIGEST)
+        """The newest token that was heard, and which one it says is before it."""
+        self._pause = 0
+        """Tokens between the last time that it was sent and the next."""
+        self._due = 0
         self._deadline = 0 if self._held else NEVER
         self._forgot = False
         """Whether the ring has numbers that the outbox does not know."""
-        self._out: list[Effect] = []
+        self._out: list[SourceEffect] = []
+        new = self.discloser_class
+        self._discloser = None if chain is None else new(source, settings.timing, chain, self._freed)
+        self._ask_at = NEVER
+        """When to ask for the ring again, if its members must be known and are not."""
 
     # The contract -------------------------------------------------------------------------------
 
-    def step(self, event: PrimarySourceInput, now: int) -> tuple[Effect, ...]:
+    def step(self, event: PrimarySourceInput, now: int) -> tuple[SourceEffect, ...]:
         """Take one input at local time `now`."""
         match event:
             case PacketsArrived(packets):
@@ -300,13 +367,17 @@ class PrimarySource:
                 pass
             case _:
                 assert_never(event)
+        if self._discloser is not None:
+            self._disclose(self._discloser, now)
         effects = tuple(self._out)
         self._out.clear()
         return effects
 
     def next_deadline(self) -> int:
         """When the machine must be woken."""
-        return self._deadline
+        if self._discloser is None:
+            return self._deadline
+        return min(self._deadline, self._discloser.next_deadline(), self._ask_at)
 
     def snapshot(self) -> PrimarySourceSnapshot:
         """For whoever watches."""
@@ -362,8 +433,20 @@ class PrimarySource:
     def _send(self, number: int, now: int) -> None:
         held = self._held[number]
         held.sent_at = now
-        data = Data(self._stripe, self._epoch, self.source, number, self._freed, held.payload)
+        data = Data(self._stripe, self._epoch, self.source, number, self._freed, held.payload, held.digest)
         self._out.append(Multicast(data))
+
+    def _disclose(self, discloser: Discloser, now: int) -> None:
+        """Show the keys of what is certified; ask for the ring as long as it is not known who certifies."""
+        shown = discloser.due(now)
+        if shown:
+            self._out.append(Multicast(Disclose(self._stripe, self._epoch, self.source, shown)))
+        if self._ring == self._epoch != NO_EPOCH:
+            self._ask_at = NEVER
+        elif now >= self._ask_at or self._ask_at == NEVER:
+            # Whoever is in a later epoch than a packet says answers with its ring.
+            self._ask_at = now + self._timing.retry_ns
+            self._out.append(Multicast(Disclose(self._stripe, self._ring, self.source, ())))
 
     def _resend_due(self, now: int) -> None:
         """Every τ_s, whatever became of the tokens."""
@@ -391,9 +474,13 @@ class PrimarySource:
                 self._on_new_ring(packet, now)
             case Standing() if packet.source == self.source and packet.epoch == self._epoch:
                 self._acknowledge(packet.next_number, packet.token_number)
+            case Receipt() if self._discloser is not None and packet.epoch == self._epoch:
+                if self._discloser.is_news(packet) and (not self.notary.receipts or self.notary.is_genuine(packet)):
+                    self._discloser.on_receipt(packet)
             case (
-                Data() | Receipt() | Nack() | Repair() | Pending() | Standing() | Suspect() | Invite() | Refuse()
-                | Join() | SecondaryToken() | ReleasedPacket() | RangeRequest() | RangeReply()
+                Data() | Disclose() | Receipt() | Nack() | Repair() | Pending() | Standing() | Suspect() | Invite()
+                | Refuse() | Join() | SourceChain() | SecondaryToken() | ReleasedPacket() | Proof() | RangeRequest()
+                | RangeReply()
                 | LineAsk() | LineAck() | Lines()
             ):  # fmt: skip
                 pass
@@ -402,6 +489,12 @@ class PrimarySource:
 
     def _on_token(self, token: Token, now: int) -> None:
         """Note what is acknowledged, resend what should have been, free what is stable."""
+        if token.epoch < self._epoch and self._discloser is None:
+            return
+        if not self.notary.is_genuine(token):
+            return
+        if self._discloser is not None and token.epoch <= self._epoch:
+            self._discloser.on_token(token, is_old=token.epoch < self._epoch)
         if token.epoch < self._epoch:
             return
         if token.epoch > self._epoch:
@@ -411,17 +504,92 @@ class PrimarySource:
             self._newest = 0
             if self._ring != token.epoch:
                 self._roll_back({})
+            if self._discloser is not None:
+                self._discloser.entered(None)
+                self._discloser.on_token(token)
         for run in token.runs:
             if run.source == self.source:
                 self._acknowledge(run.first, token.token_number - 1)
+                self._compare(run, token)
                 self._acknowledge(run.first + run.count, token.token_number)
+        self._settle_doubt(token)
         self._parts.forget(token.token_number)
         if token.token_number > self._newest:
             passed = token.token_number - self._newest if self._newest else 1
             self._newest = token.token_number
             stuck = self._resend_omitted(token, now)
             self._size_window(token, passed, now, stuck=stuck)
+            self._vouch()
+        self._extend_chain()
         self.free(token)
+
+    # What is this source's own --------------------------------------------------------------------
+
+    def _first_word(self) -> SourceChain | None:
+        """What a source says when it starts: where its chain stands, as its last statement may have been lost."""
+        if not self.notary.signs or self._chain == NO_DIGEST:
+            return None
+        return SourceChain(
+            self._stripe, self._epoch, self.source, self._chained, self._chain, self._chained, self._chain
+        )
+
+    def _compare(self, run: Run, token: Token) -> None:
+        """What a token names of this source is what this source sent; what was freed was compared before."""
+        following = run.first + run.count
+        if not self.notary.signs or self._doubt is not None or self._forgot:
+            return
+        if run.first < self._freed or following > self._next_number:
+            return
+        own = [self._held[number].digest for number in range(run.first, following)]
+        if digest_of(*own) != run.digest:
+            digest = token_digest(token)
+            self._doubt = _Doubt(run.first, following - 1, token.epoch, token.token_number, digest)
+
+    def _settle_doubt(self, token: Token) -> None:
+        """One owner's token is no sequence: it counts once every member holds it, and not if the next names another."""
+        doubt = self._doubt
+        self._following = number, before = max(self._following, (token.token_number, token.prev_digest))
+        if doubt is None or self._forgot:
+            return
+        if number == doubt.token_number + 1 and before != doubt.digest:
+            self._doubt = None
+            self.notary.refuse(SignedKind.TOKEN)
+        elif token.stable >= doubt.token_number:
+            self._end_incarnation(doubt)
+
+    def _end_incarnation(self, doubt: _Doubt) -> None:
+        self._forgot = True
+        self._out.append(NameForged(self.source, doubt.first, doubt.last, doubt.token_number))
+
+    def _extend_chain(self) -> None:
+        """Over what was acknowledged; an acknowledgement that is taken back changes no content, and no link."""
+        if not self.notary.signs or self._forgot:
+            return
+        chain = self._chain
+        for number in range(self._chained + 1, self._acknowledged):
+            held = self._held[number]
+            chain = held.chain = chained(chain, held.digest)
+        self._chained, self._chain = max(self._chained, self._acknowledged - 1), chain
+
+    def _vouch(self) -> None:
+        """Once in a token period sign for what is new; say the newest statement again, ever more seldom."""
+        self._extend_chain()
+        since, before = self._signed
+        if self._chained > since:
+            self._word = SourceChain(self._stripe, self._epoch, self.source, since, before, self._chained, self._chain)
+            self._signed = self._chained, self._chain
+            self._pause = self._due = 0
+        if self._word is None or self._forgot:
+            return
+        if self._due:
+            self._due -= 1
+            return
+        self._pause = min(2 * self._pause + 1, REPEATS_MAX - 1)
+        self._due = self._pause
+        # Signed anew each time: a roster that came meanwhile has another serial.
+        self._out.append(Multicast(self.notary.sign(self._word._replace(epoch=self._epoch))))
+
+    # The window, and what is let go -----------------------------------------------------------------
 
     def _size_window(self, token: Token, passed: int, now: int, *, stuck: bool) -> None:
         """What a token acknowledges is what the ring carries; a token that others would miss by now is a late one."""
@@ -443,6 +611,8 @@ class PrimarySource:
         if below > self._next_number and not self._forgot:
             self._forgot = True
             self._out.append(NumbersForgotten(self.source, self._next_number, below))
+        if self._doubt is not None:
+            below = min(below, self._doubt.first)
         first, self._acknowledged = self._acknowledged, max(self._acknowledged, min(below, self._next_number))
         for number in range(first, self._acknowledged):
             held = self._held.get(number)
@@ -470,31 +640,54 @@ class PrimarySource:
         self._forget_until(token.stable)
 
     def _forget_until(self, token_number: int) -> None:
-        base = self._freed
-        while base < self._next_number:
+        base, chain = self._freed, NO_DIGEST
+        # After a restart the outbox says on which chain a message hangs whose key is not disclosed yet.
+        last = self._next_number if self._discloser is None else min(self._next_number, self._discloser.settled)
+        while base < last:
             held = self._held.get(base)
             if held is None or not held.token_number or held.token_number > token_number:
                 break
+            chain = held.chain
             del self._held[base]
             base += 1
         if base > self._freed:
             self._freed = base
-            self._out.append(Persist(OutboxFreed(base)))
+            self._out.append(Persist(OutboxFreed(base, chain)))
 
     def _on_new_ring(self, ring: NewRing, now: int) -> None:
         """Roll back to the cut and send again everything that is not in it (protocol §5, step 5)."""
-        if ring.ballot < self._epoch or ring.ballot <= self._ring:
+        if ring.ballot < self._epoch or ring.ballot <= self._ring or not self.notary.is_genuine(ring):
+            return
+        if self.notary.verifies and ring.sender != ring.ballot.server:
+            self.notary.refuse(SignedKind.NEWRING)
+            return
+        doubt = self._doubt
+        if doubt is not None and _holds(ring, doubt):
+            self._end_incarnation(doubt)
+        if self._discloser is not None and ring.ballot == self._epoch:
+            self._learn_ring(self._discloser, ring)
             return
         self._heed_reformation()
         self._epoch = self._ring = ring.ballot
         self._newest = 0
         self._roll_back({entry.source: (entry.number, ring.cut_token) for entry in ring.next_numbers})
+        if self._discloser is not None:
+            self._discloser.entered(ring)
         for number, _ in self._unacknowledged_messages():
             self._send(number, now)
         if self._unacknowledged:
             self._deadline = min(self._deadline, now + self._resend_ns)
 
+    def _learn_ring(self, discloser: Discloser, ring: NewRing) -> None:
+        """The ring of an epoch whose tokens have been heard already: what these acknowledged stays."""
+        self._ring = ring.ballot
+        discloser.learn(ring)
+        for source, number in ring.next_numbers:
+            if source == self.source:
+                self._acknowledge(number, ring.cut_token)
+
     def _roll_back(self, next_numbers: Mapping[NodeId, tuple[int, int]]) -> None:
+        self._doubt, self._following = None, (0, NO_DIGEST)
         for held in self._held.values():
             held.token_number = 0
         self._unacknowledged = len(self._held)
@@ -510,3 +703,10 @@ class PrimarySource:
         if self._window_was_full and self._newest:
             self._own_window.reformed()
             self._window = self._own_window.size
+
+
+def _holds(ring: NewRing, doubt: _Doubt) -> bool:
+    """Whether a new ring goes on from a log with that token."""
+    if ring.cut_epoch != doubt.epoch or ring.cut_token < doubt.token_number:
+        return False
+    return ring.cut_token > doubt.token_number or ring.cut_digest == doubt.digest

@@ -13,7 +13,7 @@ from isocast.ring.settings import OrderRule
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import NodeId
 from isocast.wire.limits import MAX_GRANTS
-from isocast.wire.packets import Data, Grant, Run, Token, TokenPart, digest_of
+from isocast.wire.packets import Data, Grant, Run, Token, TokenPart, digest_of, short_digest_of
 from isocast.wire.token_body import join_parts
 
 __all__ = [
@@ -121,12 +121,12 @@ def runs_of(chosen: Sequence[Data]) -> tuple[tuple[Run, ...], tuple[tuple[int, i
 
 def nonce(secret: bytes, *parts: object) -> bytes:
     """A site's nonce for one of its tokens: secret until revealed, the same after a restart."""
-    return digest_of(secret, "/".join(map(str, parts)).encode())
+    return short_digest_of(secret, "/".join(map(str, parts)).encode())
 
 
 def shuffle_key(token: Token, previous_reveal: bytes) -> bytes:
     """From the nonces revealed in t and t-1: neither owner alone chose it, and anybody can check it."""
-    return digest_of(token.reveal, previous_reveal)
+    return short_digest_of(token.reveal, previous_reveal)
 
 
 def label_order(token: Token, rule: OrderRule, key: bytes) -> list[tuple[NodeId, int]]:
@@ -163,7 +163,7 @@ def _shuffled(runs: Sequence[Run], key: bytes) -> list[tuple[NodeId, int]]:
     return labels
 
 
-# ---- Putting a token together again whose parts come one by one, in any order.
+# Putting a token together again whose parts come one by one, in any order.
 
 
 TOKENS_MAX = 8

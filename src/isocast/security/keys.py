@@ -41,6 +41,8 @@ class Purpose(Enum):
     """The AEAD of one source's payloads in one stripe."""
     DOOR = b"isocast door"
     """Who may come in by TCP."""
+    PERIOD = b"isocast period"
+    """What the keys of a period's services are derived from (`subscriptions`)."""
     FINGERPRINT = b"isocast print"
     """What people compare to see that two files hold the same key."""
 

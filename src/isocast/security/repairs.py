@@ -24,6 +24,7 @@ from isocast.terms.ids import NodeId
 __all__ = [
     "REPAIR_OVERHEAD",
     "REQUEST_BYTES",
+    "REQUEST_SESSION",
     "RepairOpener",
     "RepairRequest",
     "RepairSealer",
@@ -44,6 +45,8 @@ _KEPT = 64
 REPAIR_OVERHEAD = _REPAIR.size + _TAG_BYTES
 """Bytes around the packet: 28 + 16."""
 REQUEST_BYTES = _REQUEST.size + _TAG_BYTES
+REQUEST_SESSION = slice(12, 22)
+"""Where a request names its session."""
 
 
 class RepairRequest(NamedTuple):

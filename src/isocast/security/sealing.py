@@ -1,53 +1,144 @@
 """Sealing: a payload that nobody can read before its release, and nobody can change (§6).
 
-AES-256-GCM. The key belongs to one source and one stripe (`keys.derive`), the nonce is the label:
+Every message has a key of its own, so that one key says nothing of another message, and can be shown to everybody once
+the message is out:
 
-    nonce             incarnation 4 bytes | number 8 bytes, big-endian
-    associated data   stripe 2 | source id 8 | number 8, big-endian
-    sealed payload    ciphertext | tag 16
+    base key          `derive(source key, SEAL, source number, stripe)`
+    seal key          BLAKE2b-256 keyed with the base key: salt 16 | source id 8 | number 8
+    commitment        BLAKE2b-256 of the seal key
+    sealed payload    salt 16 | commitment 32 | ciphertext | tag 16
 
-A nonce may meet one payload only, or the key's protection is gone. A source seals a number once, when it gives it
-to a message; what it keeps and sends again is the sealed payload. `Sealer` refuses to go back, and a source that
-lost its outbox, so that it cannot know where it was, starts a new incarnation.
+The ciphertext is AES-256-GCM under the seal key; nonce: incarnation 4 | number 8; associated data: stripe 2 | source
+id 8 | number 8. Integers are big-endian.
+
+The salt is drawn at each start of a source. A source that was set back to an earlier moment, and so gives a number
+again, seals it under another key: no key ever meets two payloads. What a source keeps and sends again is the sealed
+payload, and the salt is part of it.
+
+The commitment ties the sealed payload to one key. GCM alone does not: whoever makes a payload can choose its bytes so
+that two keys open it, to two contents. With the commitment anybody who is shown the seal key can check that the sealed
+bytes, which a token's digest covers, are this content and no other (`seal_with`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
+from hmac import compare_digest
 from struct import Struct
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from isocast.security.keys import Purpose, SecretKey
+from isocast.security.keys import KEY_BYTES, Purpose, SecretKey
 from isocast.terms.errors import ForgeryError, LocalProtocolError, StrangerError
-from isocast.terms.ids import Label, source_id
+from isocast.terms.ids import Label, NodeId, source_id
 
-__all__ = ["SEAL_TAG_BYTES", "Opener", "Sealer"]
+__all__ = [
+    "COMMITMENT_BYTES",
+    "SALT_BYTES",
+    "SEAL_TAG_BYTES",
+    "Opened",
+    "Opener",
+    "Sealer",
+    "base_key",
+    "commitment",
+    "is_committed",
+    "open_with",
+    "seal_with",
+]
 
+SALT_BYTES: Final = 16
+"""Drawn at each start: two starts of one source share a salt once in 2^64 of them."""
+COMMITMENT_BYTES: Final = 32
+"""Two keys with one commitment are a collision of BLAKE2b-256: 2^128 attempts."""
 SEAL_TAG_BYTES: Final = 16
-"""A sealed payload is this much longer; the nonce is implied by the label."""
 
 _NONCE = Struct(">IQ")
 _ASSOCIATED = Struct(">HQQ")
+_KEYED = Struct(">16sQQ")
+_COMMITTING = blake2b(digest_size=COMMITMENT_BYTES, person=b"isocast commit")
+_CIPHER_AT = SALT_BYTES + COMMITMENT_BYTES
+_LEAST_BYTES = _CIPHER_AT + SEAL_TAG_BYTES
 _INCARNATION_BITS = 32
 _INCARNATION_MASK = (1 << _INCARNATION_BITS) - 1
 
 
-def _cipher(secret: SecretKey, number: int, stripe: int) -> AESGCM:
-    """One key for each source and stripe: two sources given the same file, or two stripes, share no nonce."""
-    return AESGCM(secret.derive(Purpose.SEAL, source_id(number, 0), stripe))
+class Opened(NamedTuple):
+    """A payload in the clear, and what proves that it is what was sealed."""
+
+    payload: bytes
+    salt: bytes
+    key: bytes
+    """Of this message alone: it may be published once the message is."""
+
+
+def base_key(secret: SecretKey, number: int, stripe: int) -> bytes:
+    """Of a source's seals in one stripe: two sources given the same file, or two stripes, share none."""
+    return secret.derive(Purpose.SEAL, source_id(number, 0), stripe)
+
+
+class _SealKeys:
+    """Makes the seal keys of one source and stripe."""
+
+    __slots__ = ("_keyed",)
+
+    def __init__(self, secret: SecretKey, number: int, stripe: int) -> None:
+        self._keyed = blake2b(digest_size=KEY_BYTES, key=base_key(secret, number, stripe))
+
+    def of(self, salt: bytes, label: tuple[NodeId, int]) -> bytes:
+        """The key of one message. A hash that knows its key already is copied, not made."""
+        keyed = self._keyed.copy()
+        keyed.update(_KEYED.pack(salt, *label))
+        return keyed.digest()
+
+
+def commitment(key: bytes) -> bytes:
+    """What a sealed payload says of its key, without betraying it."""
+    committing = _COMMITTING.copy()
+    committing.update(key)
+    return committing.digest()
+
+
+def _nonce(label: tuple[NodeId, int]) -> bytes:
+    return _NONCE.pack(label[0] & _INCARNATION_MASK, label[1])
+
+
+def seal_with(key: bytes, salt: bytes, stripe: int, label: tuple[NodeId, int], payload: bytes) -> bytes:
+    """The sealed payload, as whoever has been shown the seal key of one message makes it again."""
+    cipher = AESGCM(key).encrypt(_nonce(label), payload, _ASSOCIATED.pack(stripe, *label))
+    return b"".join((salt, commitment(key), cipher))
+
+
+def is_committed(key: bytes, sealed: bytes) -> bool:
+    """Whether a sealed payload commits to this seal key."""
+    return len(sealed) >= _LEAST_BYTES and compare_digest(commitment(key), sealed[SALT_BYTES:_CIPHER_AT])
+
+
+def open_with(key: bytes, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> Opened:
+    """What was sealed under this label and seal key; ForgeryError for anything else."""
+    source, number = label
+    try:
+        # A view, because a payload is long and a copy of it would be made for nothing.
+        cipher = memoryview(sealed)[_CIPHER_AT:] if is_committed(key, sealed) else b""
+        payload = AESGCM(key).decrypt(_nonce(label), cipher, _ASSOCIATED.pack(stripe, source, number))
+    except InvalidTag:
+        raise ForgeryError(f"message {number} of source {source}: the seal is broken") from None
+    return Opened(payload, sealed[:SALT_BYTES], key)
 
 
 class Sealer:
-    """Seals the payloads of one source, each number once, in rising order."""
+    """Seals the payloads of one source from one start on, each number once, in rising order."""
 
-    def __init__(self, secret: SecretKey, number: int) -> None:
-        """`secret` of the source's own file; `number` of the source."""
+    def __init__(self, secret: SecretKey, number: int, salt: bytes) -> None:
+        """`secret` of the source's own file; `number` of the source; `salt`: random, new at each start."""
+        if len(salt) != SALT_BYTES:
+            raise LocalProtocolError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
         self._secret = secret
         self._number = number
-        self._ciphers: dict[int, AESGCM] = {}
+        self._salt = salt
+        self._keys: dict[int, _SealKeys] = {}
         self._last: dict[tuple[int, int], int] = {}
 
     def seal(self, stripe: int, label: Label, payload: bytes) -> bytes:
@@ -58,11 +149,10 @@ class Sealer:
         if number <= self._last.get((stripe, source), -1):
             raise LocalProtocolError(f"message {number} comes after {self._last[stripe, source]}: a seal is made once")
         self._last[stripe, source] = number
-        cipher = self._ciphers.get(stripe)
-        if cipher is None:
-            cipher = self._ciphers[stripe] = _cipher(self._secret, self._number, stripe)
-        nonce = _NONCE.pack(source & _INCARNATION_MASK, number)
-        return cipher.encrypt(nonce, payload, _ASSOCIATED.pack(stripe, source, number))
+        keys = self._keys.get(stripe)
+        if keys is None:
+            keys = self._keys[stripe] = _SealKeys(self._secret, self._number, stripe)
+        return seal_with(keys.of(self._salt, label), self._salt, stripe, label, payload)
 
     def __repr__(self) -> str:
         return f"Sealer(source {self._number})"
@@ -77,26 +167,21 @@ class Opener:
     def __init__(self, sources: Mapping[int, SecretKey]) -> None:
         """Keys by source number."""
         self._sources = dict(sources)
-        self._ciphers: dict[tuple[int, int], AESGCM] = {}
+        self._keys: dict[tuple[int, int], _SealKeys] = {}
 
-    def open(self, stripe: int, label: Label, sealed: bytes) -> bytes:
+    def open(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> Opened:
         """What was sealed under this label; ForgeryError for anything else, StrangerError without its source's key."""
-        source, number = label
-        cipher = self._ciphers.get((source >> _INCARNATION_BITS, stripe))
-        if cipher is None:
-            cipher = self._new_cipher(source >> _INCARNATION_BITS, stripe)
-        nonce = _NONCE.pack(source & _INCARNATION_MASK, number)
-        try:
-            return cipher.decrypt(nonce, sealed, _ASSOCIATED.pack(stripe, source, number))
-        except InvalidTag:
-            raise ForgeryError(f"message {number} of source {source}: the seal is broken") from None
+        keys = self._keys.get((label[0] >> _INCARNATION_BITS, stripe))
+        if keys is None:
+            keys = self._new_keys(label[0] >> _INCARNATION_BITS, stripe)
+        return open_with(keys.of(sealed[:SALT_BYTES], label), stripe, label, sealed)
 
-    def _new_cipher(self, number: int, stripe: int) -> AESGCM:
+    def _new_keys(self, number: int, stripe: int) -> _SealKeys:
         secret = self._sources.get(number)
         if secret is None:
             raise StrangerError(f"no key of source {number}")
-        cipher = self._ciphers[number, stripe] = _cipher(secret, number, stripe)
-        return cipher
+        keys = self._keys[number, stripe] = _SealKeys(secret, number, stripe)
+        return keys
 
     def __repr__(self) -> str:
         return f"Opener({len(self._sources)} sources)"

@@ -11,10 +11,13 @@ from random import Random
 from isocast.ring.settings import OrderRule
 from isocast.simulation.layers import Edge, Layers
 from isocast.simulation.network import stream
+from isocast.simulation.scenario_keys import EDGE_KEYS
 
 __all__ = [
     "USUAL_MOST",
     "chaos",
+    "floors",
+    "liars",
     "ring_size",
     "with_changes",
     "with_clocks",
@@ -27,7 +30,7 @@ __all__ = [
 ]
 
 
-# ---- Worlds at the edges of what is allowed, and faults that fall into the cracks.
+# Worlds at the edges of what is allowed, and faults that fall into the cracks.
 #
 # Rings of two and of twenty, windows of one message and of thousands, tokens that are full and tokens in parts; crashes
 # between two effects of one step, packets that arrive epochs later, sources without their outbox, owners that lie, and
@@ -99,7 +102,7 @@ def _sizes(random: Random, world: dict[str, object]) -> dict[str, object]:
     if large:
         changed["messages"] = _LARGE_TOKENS * per_token
     elif drawn < _PARTS:
-        # Each source's run takes 36 bytes of a token, of which 1,392 fit a datagram.
+        # Each source's run takes 52 bytes of a token, of which 1,384 fit a datagram.
         sources = random.randint(40, 80)
         per_token = round(sources * random.choice([1, 1.5]))
         changed |= {"sources": sources, "messages_per_token": per_token, "messages": per_token * min(tokens, 16)}
@@ -192,7 +195,7 @@ def _owner_ahead(
     ]
 
 
-# ---- Planned changes in some of the random worlds: sites drain, come and go, lose their disks, and majorities get
+# Planned changes in some of the random worlds: sites drain, come and go, lose their disks, and majorities get
 # lost.
 #
 # Drawn from a stream of its own: a world without them is what it was before there were any.
@@ -308,7 +311,7 @@ def _tree(world: dict[str, object]) -> Layers:
     return Layers(int(str(world["receivers"])), int(str(world.get("secondaries", 0))), int(str(world.get("layers", 1))))
 
 
-# ---- Wrong clocks in some of the random worlds, and faults that stay for ever, within what the rest must bear (L7).
+# Wrong clocks in some of the random worlds, and faults that stay for ever, within what the rest must bear (L7).
 #
 # Servers' clocks jump and run away, for a while or for good; a receiver's clock is wrong for a moment; and in a share
 # of the worlds wrong clocks and dead nodes stay. A majority of sound receivers is left, and one server, whose clock may
@@ -404,7 +407,7 @@ def _servers(world: dict[str, object]) -> list[object]:
     return [f"server{number}" for number in range(1, int(str(world["servers"])) + 1)]
 
 
-# ---- Secondary receivers for some of the random worlds, and faults that hit them, their parents and their links.
+# Secondary receivers for some of the random worlds, and faults that hit them, their parents and their links.
 #
 # Drawn from a stream of its own: a world without them is what it was before there were any. Faults of heads come from
 # another: heads and their backups, heads below the ring, and the links between a head and its group.
@@ -518,7 +521,7 @@ def _fault(random: Random, tree: Layers) -> dict[str, object]:
             return {"kind": "clock-step", "sites": [one], "step": random.choice([-0.3, -0.05, 0.005, 0.05, 0.3])}
 
 
-# ---- Disks that keep little, in some of the random worlds, and sites that are away for longer than that.
+# Disks that keep little, in some of the random worlds, and sites that are away for longer than that.
 #
 # Drawn from a stream of its own: a world without them is what it was before there were any.
 
@@ -545,7 +548,7 @@ def with_retention(seed: int, world: dict[str, object], begin: float, end: float
     return world
 
 
-# ---- Archives, customers and secondary sources for some of the random worlds, and faults that hit them alone.
+# Archives, customers and secondary sources for some of the random worlds, and faults that hit them alone.
 #
 # They come last, and are drawn from streams of their own: the rest of a world is what it was before there were any.
 
@@ -698,12 +701,192 @@ _PROCESS = 0.004
 _TAKE_TURNS = 0.15
 _SLOW_TOKENS = 0.2
 _CALM = 0.15
+_BYZANTINE = 0.04
+_SIGNED = 0.25
 _PLOTS = 0.5
 _LOST_DISKS = 0.3
 
 
 def chaos(seed: int) -> dict[str, object]:
     """The scenario of a seed, as keys of a scenario file."""
+    world = _honest(seed)
+    random = stream(seed, "chaos", "chaos byzantine")
+    if random.random() < _BYZANTINE:
+        return with_liar(random, world)
+    if random.random() < _SIGNED:
+        world["signatures"] = random.choice(["on", "receipts"])
+    return world
+
+
+_KEPT_AMONG_LIARS = (
+    *("title", "seed", "detect", "process", "one_way_delay", "jitter", "loss", "clock_error", "drift_ppm"),
+    *("order_in_token", "sources", "burst", "window", "messages_per_token"),
+    *("loss_model", "duplicate", "wake_lateness", "release_rate"),
+)
+
+
+def liars(seed: int) -> dict[str, object]:
+    """The scenario of a seed, in which somebody lies, forges, replays or has stolen a key."""
+    lying = with_liar(stream(seed, "chaos", "liars"), _honest(seed))
+    random = stream(seed, "chaos", "intruders")
+    return _with_intruder(random, lying) if random.random() < _INTRUDERS else lying
+
+
+def with_liar(random: Random, world: dict[str, object]) -> dict[str, object]:
+    """A world in which one member lies, and nothing else goes wrong but lost packets.
+
+    A majority outvotes one liar as long as the honest ones hear each other: with a partition as well, it could show
+    each side another sequence.
+    """
+    lying: dict[str, object] = {key: world[key] for key in _KEPT_AMONG_LIARS if key in world}
+    # Of three the liar and whoever believes it are a majority: there it can do most.
+    receivers = random.choice([3, max(3, min(int(str(world["receivers"])), USUAL_MOST))])
+    per_token = int(str(lying["messages_per_token"]))
+    lying |= {
+        "receivers": receivers,
+        "gate": "majority",
+        "retries_max": 3,
+        "servers": 2,
+        "signatures": random.choice(["on", "receipts"]),
+        "messages": 16 * per_token,
+    }
+    period = _period(lying)
+    at = round(0.3 + random.uniform(2, 6) * period, 6)
+    until = round(at + random.uniform(2, 3) * receivers * period, 6)
+    site = random.randint(1, receivers)
+    match random.choice(["equivocate", "equivocate", "forge", "ring", "usurp"]):
+        case "ring":
+            other = site % receivers + 1
+            lying["faults"] = [
+                {"kind": "forge", "at": at, "until": until, "sites": [random.choice(["server1", "server2"])]},
+                {"kind": "crash", "at": round(at + period, 6), "until": until, "sites": [other]},
+            ]
+        case kind:
+            lying["faults"] = [{"kind": kind, "at": at, "until": until, "sites": [site]}]
+    return lying
+
+
+_LEFT_ON_FLOORS = (
+    *(key.name for key in EDGE_KEYS),
+    *("policy", "start_wait", "window", "batch_max", "release_rate", "order_in_token"),
+)
+"""Keys of worlds that a floor does without: its messages are orders, and none is refused for want of room."""
+_FLOOR_TOKENS = 24
+_FLOOR_LOAD = 6
+
+
+def floors(seed: int) -> dict[str, object]:
+    """The scenario of a seed whose receivers are a trading floor: who is at the edge is left out.
+
+    Sites crash, part and come back as they do elsewhere; every other time some crash about when they should report.
+    """
+    honest, random = _honest(seed), stream(seed, "chaos", "floors")
+    world = {name: value for name, value in honest.items() if name not in _LEFT_ON_FLOORS}
+    per_token = min(int(str(world["messages_per_token"])), _FLOOR_LOAD)
+    sources = min(int(str(world["sources"])), 4)
+    world |= {
+        "floor": True,
+        "sources": sources,
+        "messages_per_token": per_token,
+        "messages": _FLOOR_TOKENS * per_token,
+        "burst": min(int(str(world["burst"])), per_token),
+        "order_in_token": random.choice(["arrival", "shuffle"]),
+        "release_rate": random.choice([0, 0, 2]),
+    }
+    known = [f"source{number}" for number in range(1, sources + 1)]
+    faults = [fault for fault in _faults(world) if isinstance(fault, dict) and _is_of_core(fault, known)]
+    if random.random() < 0.5:  # noqa: PLR2004 (every other time)
+        faults += _arbiters_crash(random, world)
+    return world | {"faults": faults}
+
+
+def _is_of_core(fault: dict[str, object], sources: list[str]) -> bool:
+    """Whether a fault names receivers, servers and these sources alone."""
+    groups = fault.get("groups")
+    named = (
+        [*_sites(fault), *[node for group in groups for node in group]] if isinstance(groups, list) else _sites(fault)
+    )
+    return all(isinstance(node, int) or node in sources or str(node).startswith("server") for node in named)
+
+
+def _arbiters_crash(random: Random, world: dict[str, object]) -> list[dict[str, object]]:
+    """Short crashes of receivers, each about a release: between the release and the report, or just before."""
+    period, receivers = float(str(world.get("token_period", _period(world)))), int(str(world["receivers"]))
+    start = 2 * float(str(world["one_way_delay"])) + period
+    faults: list[dict[str, object]] = []
+    for _ in range(random.choice([1, 2, 3])):
+        at = start + (random.randint(3, 20) + random.choice([0.0, 0.05, 0.3, 0.7])) * period + random.uniform(0, 0.02)
+        until = at + random.choice([0.3, 1, 4, 8]) * period
+        site = random.randint(1, receivers)
+        faults.append({"kind": "crash", "at": round(at, 6), "until": round(until, 6), "sites": [site]})
+    return faults
+
+
+_INTRUDERS = 0.6
+_EFFECTIVE_PERIODS = 30
+"""A roster counts two rounds and some tokens after its entry."""
+
+
+def _with_intruder(random: Random, world: dict[str, object]) -> dict[str, object]:
+    """A world with forged receipts, words of the past, an old roster, or a stolen key; somebody crashes meanwhile."""
+    receivers, period = int(str(world["receivers"])), _period(world)
+    site = random.randint(1, receivers)
+    at = round(0.3 + random.uniform(2, 6) * period, 6)
+    others = [other for other in range(1, receivers + 1) if other != site]
+    fallen = random.choice(others)
+
+    def later(periods: float) -> float:
+        return round(at + periods * period, 6)
+
+    crash = {"kind": "crash", "at": later(random.uniform(1, 4)), "until": later(7), "sites": [fallen]}
+    changed = later(_EFFECTIVE_PERIODS + 4 * receivers)
+    roster = {"kind": "roster", "at": later(1), "sites": random.sample([*range(1, receivers + 1), "server1"], 2)}
+    match random.choice(["receipts", "replay", "stale", "steal", "steal", "alone", "slander"]):
+        case "slander":
+            world |= {"signatures": "receipts", "loss": 0, "loss_model": "independent"}
+            return world | {"faults": [{"kind": "slander", "at": at, "until": later(8), "sites": [site]}]}
+        case "alone":
+            # No server forms a ring without the liar: whoever has proof of the lie must not count it all the same.
+            silent = {"kind": "crash", "at": at, "until": later(12), "sites": ["server1", "server2"]}
+            lying = {"kind": "equivocate", "at": at, "until": later(9), "sites": [site]}
+            return world | {"faults": [lying, silent]}
+        case "receipts":
+            return _with_forger(random, world, site, at)
+        case "replay":
+            return world | {
+                "faults": [{"kind": "replay", "at": at, "until": later(3 * receivers), "sites": [site]}, crash]
+            }
+        case "stale":
+            # A site, or a server that wants to form the next ring.
+            behind = random.choice([site, "server1", "server2"])
+            crash |= {"at": changed, "until": later(_EFFECTIVE_PERIODS + 4 * receivers + random.uniform(2, 6))}
+            stale = {"kind": "stale", "at": at, "until": round(changed + 12 * period, 6), "sites": [behind]}
+            return world | {"faults": [stale, roster, *([crash] if behind != site else [])]}
+        case _:
+            # Its owner has another key before the thief strikes; or the old one is revoked, roster or not.
+            roster |= {"sites": [site]}
+            revoke = {"kind": "revoke", "at": later(random.uniform(2, 8)), "sites": [site]}
+            faults = random.choice([[roster], [roster, revoke]])
+            steal = {"kind": "steal", "at": at, "until": round(changed + 2 * receivers * period, 6), "sites": [site]}
+            return world | {"faults": [*faults, steal]}
+
+
+def _with_forger(random: Random, world: dict[str, object], site: int, at: float) -> dict[str, object]:
+    """The liar and one other are left: nothing may be released, whatever it says in others' names."""
+    receivers, period = max(int(str(world["receivers"])), 4), _period(world)
+    gone = [other for other in range(1, receivers + 1) if other != site]
+    gone.remove(random.choice(gone))
+    forge, down, remove = (
+        {"kind": "forge", "at": at, "until": round(at + 9 * period, 6), "sites": [site]},
+        {"kind": "crash", "at": round(at + 2 * period, 6), "until": round(at + 8 * period, 6), "sites": gone},
+        # Whoever was down has no proof, and whoever has one enters no ring with the liar: its operator acts on it.
+        {"kind": "remove", "at": round(at + 12 * period, 6), "sites": [site]},
+    )
+    return world | {"receivers": receivers, "signatures": "receipts", "faults": [forge, down, remove]}
+
+
+def _honest(seed: int) -> dict[str, object]:
+    """The scenario of a seed in which nobody lies about what others rely on."""
     random = stream(seed, "chaos")
     receivers = ring_size(seed, random.choice([3, 3, 4, 5, 5, 6, 7]))
     world: dict[str, object] = {

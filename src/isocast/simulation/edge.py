@@ -46,22 +46,25 @@ from isocast.hierarchy.edge import (
 )
 from isocast.hierarchy.forwarding import Forward, ForwardAccepted, ForwardFailed, ForwardSettings, SecondarySource
 from isocast.hierarchy.line_sender import LineSender
+from isocast.hierarchy.proving import LineProver, ProofTerms
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.retransmit_server import ArchiveState, RetransmitServer, RetransmitSettings
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.effects import Persist, PublishAccepted, Release, Unicast
 from isocast.ring.inputs import Machine, PublishRequested, TimerFired
 from isocast.ring.source import OutboxState
+from isocast.simulation.forging import LineForger
 from isocast.simulation.host import Ordinary, SimulatedHost
 from isocast.simulation.layers import is_narrow
 from isocast.simulation.narrow import NarrowWorld
 from isocast.simulation.network import stream
+from isocast.simulation.signatures import KeyedSigner
 from isocast.simulation.world import World
 from isocast.terms.ids import NodeId, is_site, is_source
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventKind, MarketStatus, Side
 from isocast.wire.codec import decode, encode
-from isocast.wire.packets import ReleasedPacket, payload_digest
+from isocast.wire.packets import Packet, ReleasedPacket, payload_digest
 
 __all__ = ["EdgeWorld", "event_payload"]
 
@@ -89,6 +92,10 @@ _STATUS_EVERY = 7
 _PRICES = 1_000_000
 _FORWARDED = 1 << 32
 """Keys of messages for secondary sources begin here."""
+_FORGED = 1 << 33
+"""And of those that nobody published."""
+_MARKET = bytes(32)
+"""As signatures name the only market there is."""
 
 
 def event_payload(key: int, size: int, *, traded: bool = False) -> bytes:
@@ -160,7 +167,7 @@ class _Line:
     """A receiver's line: its sending end, in the life of the receiver for which it was made."""
 
     sender: LineSender
-    life: Machine[Ordinary] | None
+    life: Machine[Ordinary, object] | None
 
 
 @dataclass(slots=True, eq=False)
@@ -168,7 +175,7 @@ class _Visit:
     """A request under way at a door."""
 
     host: SimulatedHost
-    life: Machine[Ordinary] | None
+    life: Machine[Ordinary, object] | None
     server: NodeId
 
 
@@ -193,9 +200,12 @@ class EdgeWorld:
         self.journals: dict[NodeId, SimulatedJournal] = {}
         self.left = self._messages()
         self._settings = self._all_settings()
+        self._heartbeat_ns = CustomerSettings.from_timing(world.settings.timing, (1,), (1,)).heartbeat_ns
         self._disks: dict[NodeId, _Disk] = {}
         self._outboxes: dict[NodeId, OutboxState] = {}
         self._lines: dict[NodeId, _Line] = {}
+        self._proofs = self._proof_terms()
+        self._forgers = self._liars()
         self._listeners = self._audiences()
         self._asking: dict[tuple[NodeId, NodeId], _Visit] = {}
         self._waiting: dict[tuple[NodeId, NodeId], _Visit] = {}
@@ -207,6 +217,40 @@ class EdgeWorld:
         for site in world.all_sites:
             self._begin_line(site)
         self._perform_by = self._performers()
+
+    # Signatures ---------------------------------------------------------------------------------
+
+    def _proof_terms(self) -> ProofTerms | None:
+        """By what customers judge lines; None in a world without signatures."""
+        return None if self.world.scenario.signatures == "off" else ProofTerms(_MARKET, self.world.verifier)
+
+    def _prover(self, node: NodeId) -> LineProver | None:
+        """Of the owner of a line."""
+        if self._proofs is None:
+            return None
+        return LineProver(KeyedSigner(self.world.seed, node), _MARKET, node.to_bytes(16))
+
+    def _liars(self) -> tuple[LineForger, ...]:
+        size, traded = self.world.scenario.payload_bytes, self.narrow is not None
+        return tuple(
+            [
+                LineForger(
+                    self.world.seed,
+                    node,
+                    KeyedSigner(self.world.seed, node),
+                    _MARKET,
+                    lambda number: event_payload(_FORGED + number, size, traded=traded),
+                )
+                for node in self.customers[: self.plan.forgers]
+            ]
+        )
+
+    def _forge(self, owner: NodeId, audience: tuple[NodeId, ...], packets: tuple[ReleasedPacket, ...]) -> None:
+        """Who forges has heard a burst, and answers it in its owner's name."""
+        for liar in self._forgers:
+            forged = liar.hear(packets)
+            if liar.node != owner and forged and self.world.hosts[liar.node].running:
+                self.world.network.multicast(liar.node, audience, forged)
 
     # Who hears whom -----------------------------------------------------------------------------
 
@@ -236,7 +280,7 @@ class EdgeWorld:
                 found.setdefault(owner, []).append(node)
         return {owner: tuple(nodes) for owner, nodes in found.items()}
 
-    def machine(self, node: NodeId) -> Machine[Ordinary]:
+    def machine(self, node: NodeId) -> Machine[Ordinary, object]:
         """A machine made from what the node's disk says."""
         build = self.world.build
         if self.narrow is not None and node in self.narrow.everybody:
@@ -246,8 +290,9 @@ class EdgeWorld:
             return build.forwarder(node, own, self._outboxes[node])
         state, settings = self._disks[node].state, self._settings[node]
         if isinstance(state, ArchiveState):
-            return build.archive(node, RetransmitSettings(settings), replace(state))
-        return build.customer(node, settings, replace(state))
+            own_prover = self._prover(node)
+            return build.archive(node, RetransmitSettings(settings), replace(state), self._proofs, own_prover)
+        return build.customer(node, settings, replace(state), self._proofs)
 
     def forget(self, node: NodeId) -> None:
         """A node's disk is blank: of a receiver, its journal."""
@@ -274,14 +319,10 @@ class EdgeWorld:
         """The line in the present life of its receiver."""
         host, line = self.world.hosts[site], self._lines.get(site)
         if line is None or line.life is not host.machine:
-            heartbeat_ns = self._heartbeat_ns
-            sender = LineSender(site, 0, heartbeat_ns, self.journals[site].next_sequence)
+            following = self.journals[site].next_sequence
+            sender = LineSender(site, 0, self._heartbeat_ns, following, self._prover(site))
             line = self._lines[site] = _Line(sender, host.machine)
         return line
-
-    @property
-    def _heartbeat_ns(self) -> int:
-        return CustomerSettings.from_timing(self.world.settings.timing, (1,), (1,)).heartbeat_ns
 
     def _beat(self, site: NodeId) -> None:
         """A heartbeat is due, or was."""
@@ -290,7 +331,7 @@ class EdgeWorld:
         wait_ns = self._heartbeat_ns
         if host.running and isinstance(machine, PrimaryReceiver | SecondaryReceiver):
             sender = self._line(site).sender
-            sender.hold(machine.receiver.accepted, machine.receiver.held)
+            sender.hold(machine.receiver.accepted, machine.receiver.announced)
             now = host.local_now()
             for effect in sender.step(_TIMER_FIRED, now):
                 self._send(host, effect)
@@ -322,10 +363,13 @@ class EdgeWorld:
     def _send(self, host: SimulatedHost, effect: SendLine) -> None:
         audience = self._listeners.get(host.node)
         if audience is not None:
-            frames = [encode(packet) for packet in effect.packets]
+            sent: list[Packet] = [*effect.proofs, *effect.packets]
+            frames = [encode(packet) for packet in sent]
             burst = tuple([decode(frame) for frame in frames])
             self.world.recorder.sent[ReleasedPacket] += len(frames)
             self.world.network.multicast(host.node, audience, burst, sum(map(len, frames)))
+            if self._forgers:
+                self._forge(host.node, audience, effect.packets)
 
     # Effects ------------------------------------------------------------------------------------
 
@@ -415,7 +459,11 @@ class EdgeWorld:
     # Doors --------------------------------------------------------------------------------------
 
     def _feed(
-        self, host: SimulatedHost, life: Machine[Ordinary] | None, event: _Event, *roles: type[Machine[_Event]]
+        self,
+        host: SimulatedHost,
+        life: Machine[Ordinary, object] | None,
+        event: _Event,
+        *roles: type[Machine[_Event, object]],
     ) -> None:
         """In this life of a node or never; what arrives at a process that is stopped waits until it goes on."""
         if life is None or host.machine is not life:
@@ -589,15 +637,14 @@ class EdgeWorld:
         """Whether everybody who runs has everything up to a sequence, and nothing waits to be forwarded."""
         if self.left or (self.narrow is not None and not self.narrow.settled()):
             return False
-        return all(self._is_settled(self.world.hosts[node].machine, last_sequence) for node in self.correct())
+        return all(self._is_settled(node, self.world.hosts[node].machine, last_sequence) for node in self.correct())
 
     def unforwarded(self) -> int:
         """How many messages have not left their secondary sources yet."""
         machines = [self.world.hosts[node].machine for node in self.correct()]
         return self.left + sum([one.snapshot().held for one in machines if isinstance(one, SecondarySource)])
 
-    @staticmethod
-    def _is_settled(machine: Machine[Ordinary] | None, last_sequence: int) -> bool:
+    def _is_settled(self, node: NodeId, machine: Machine[Ordinary, object] | None, last_sequence: int) -> bool:
         match machine:
             case SecondarySource():
                 return machine.snapshot().held == 0
@@ -605,6 +652,8 @@ class EdgeWorld:
                 return machine.next_sequence > last_sequence
             case Customer():
                 told = machine.snapshot()
-                return told.joined and told.next_sequence > last_sequence and not told.gaps
+                has_all = told.joined and told.next_sequence > last_sequence and not told.gaps
+                # A server that is behind the lines gives a snapshot with a hole before it gives a whole one.
+                return has_all and not (told.wants_snapshot and self._is_served(node, machine.settings.servers))
             case _:
                 return True

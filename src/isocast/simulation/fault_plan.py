@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from isocast.ring.ledger import UNIVERSE_MIN
 from isocast.simulation.layers import NO_EDGE, Edge, Layers, archive_id, customer_id, narrow_id, stripe_sender_id
 from isocast.simulation.scenario_keys import FAULT_TABLE
-from isocast.terms.ids import FIRST_SERVER, NodeId, is_site, server_id, source_id
+from isocast.terms.ids import FIRST_SERVER, NodeId, is_server, is_site, server_id, source_id
 from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.quantities import suggestion
 from isocast.terms.toml_files import Faults, Values, read_list
 from isocast.terms.topology import City, city
 
-__all__ = ["Fault", "Roster", "read_faults"]
+__all__ = ["ATTACKS", "BYZANTINE", "ROSTER_FAULTS", "Fault", "Roster", "read_faults"]
 
 _NEEDS: dict[str, tuple[str, ...]] = {
     "crash": ("sites",),
@@ -28,6 +28,15 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "loss": ("loss",),
     "late": ("late", "by"),
     "lie": ("sites",),
+    "equivocate": ("sites",),
+    "forge": ("sites",),
+    "usurp": ("sites",),
+    "replay": ("sites",),
+    "roster": ("sites",),
+    "revoke": ("sites",),
+    "stale": ("sites",),
+    "steal": ("sites",),
+    "slander": ("sites",),
     "drain": ("sites",),
     "add": ("sites",),
     "remove": ("sites",),
@@ -47,6 +56,15 @@ _MAY: dict[str, tuple[str, ...]] = {
     "loss": ("duration", "until"),
     "late": ("duration", "until"),
     "lie": ("duration", "until"),
+    "equivocate": ("duration", "until"),
+    "forge": ("duration", "until"),
+    "usurp": ("duration", "until"),
+    "replay": ("duration", "until"),
+    "roster": (),
+    "revoke": (),
+    "stale": ("duration", "until"),
+    "steal": ("duration", "until"),
+    "slander": ("duration", "until"),
     "drain": ("duration", "until"),
     "add": (),
     "remove": (),
@@ -57,6 +75,12 @@ _MAY: dict[str, tuple[str, ...]] = {
 
 _RATE_MAX_NS = SECOND // 20
 """What a clock may gain in a second: a hundred times what the worst oscillator does."""
+BYZANTINE = ("equivocate", "forge", "usurp")
+"""Kinds that make a member lie about what others rely on."""
+ATTACKS = ("replay", "steal", "slander")
+"""Kinds by which somebody else speaks in the names of members, who stay honest."""
+ROSTER_FAULTS = ("roster", "revoke", "stale", "steal")
+"""Kinds that need rosters which change."""
 _CHANGES = ("drain", "add", "remove", "force")
 """What an operator does."""
 
@@ -243,10 +267,18 @@ def _forwarders(roster: Roster) -> tuple[NodeId, ...]:
     return roster.edge.secondary_source_nodes(roster.sources)
 
 
+def _votes(node: NodeId) -> bool:
+    return is_site(node) or is_server(node)
+
+
 def _check_changes(values: Values, nodes: tuple[NodeId, ...], roster: Roster) -> None:
     """Planned changes, and lies, are of primary receivers; whoever is added has a number that nobody had."""
     kind = values.text("kind")
-    if kind not in (*_CHANGES, "lie"):
+    if kind in ("forge", "usurp") and any(node in roster.tree.secondary_sites or not _votes(node) for node in nodes):
+        raise values.error("sites", f'kind = "{kind}" is for primary receivers and servers')
+    if kind in ("roster", "stale", "replay") and any(not _votes(node) for node in nodes):
+        raise values.error("sites", f'kind = "{kind}" is for receivers and servers')
+    if kind not in (*_CHANGES, "lie", "equivocate", "revoke", "steal", "slander"):
         return
     if any(not is_site(node) or node in roster.tree.secondary_sites for node in nodes):
         raise values.error("sites", f'kind = "{kind}" is for primary receivers')

@@ -5,19 +5,23 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from isocast.checks.facts import ClockStepped, Crashed, Cut, Healed, Paused, Restarted, Resumed
+from isocast.checks.facts import ClockStepped, Crashed, Cut, Healed, Ordered, Paused, Restarted, Resumed
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.server import ReformationServer
 from isocast.ring.inputs import ControlRequested, DrainRequested, ForceRequested
 from isocast.ring.issuing import Issuer
 from isocast.ring.ledger import LogEntry
 from isocast.ring.storage import SiteState
+from isocast.simulation.byzantine import Byzantine
+from isocast.simulation.fault_plan import ATTACKS, BYZANTINE, ROSTER_FAULTS
 from isocast.simulation.host import Doom
-from isocast.terms.ids import NO_EPOCH, NodeId, is_server, is_site, is_source
+from isocast.terms.ids import NO_EPOCH, OPERATOR, NodeId, is_server, is_site, is_source
 from isocast.terms.instants import NEVER
-from isocast.wire.packets import ControlEntry, ControlKind, digest_of
+from isocast.wire.orders import force_entry, with_order
+from isocast.wire.packets import ControlEntry, ControlKind, short_digest_of
 
 if TYPE_CHECKING:
+    from isocast.security.roster import Roster
     from isocast.simulation.fault_plan import Fault
     from isocast.simulation.host import SimulatedHost
     from isocast.simulation.world import World
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["FaultPlan", "Operator", "correct_sites", "turn"]
 
 
-# ---- An owner that lies: it reveals another nonce in its token than the one that it committed to.
+# An owner that lies: it reveals another nonce in its token than the one that it committed to.
 #
 # Its commitments stay true, so that it is honest again as soon as it wants to be.
 
@@ -43,10 +47,10 @@ _LIAR = "LyingIssuer"
 
 
 def _lie(issuer: Issuer, epoch: object, place: int) -> bytes:
-    return digest_of(b"a lie", Issuer.reveal(issuer, epoch, place))
+    return short_digest_of(b"a lie", Issuer.reveal(issuer, epoch, place))
 
 
-# ---- A simulated operator: drains sites, changes U, and forces it when a majority will never come back (protocol
+# A simulated operator: drains sites, changes U, and forces it when a majority will never come back (protocol
 # §5).
 #
 # An operator sees what a person would: who runs, and what the newest log says of U. It asks one member of the ring,
@@ -55,6 +59,8 @@ def _lie(issuer: Issuer, epoch: object, place: int) -> bytes:
 
 _PATIENCE_CYCLES = 3
 """Cycles for one request to show in U: a token, its certificate, and a reformation in between."""
+_ORDER_LASTS = 4
+"""Times that patience: an order counts for so long."""
 
 
 class Operator:
@@ -66,6 +72,7 @@ class Operator:
         self.wishes: dict[str, None] = {}
         """What is not done yet, for people."""
         self._turn = 0
+        self._last_order = 0
 
     def drain(self, site: NodeId, *, leaving: bool) -> None:
         """Ask a site to leave the ring, or to come back; one that is down has left, and comes back by itself."""
@@ -80,6 +87,21 @@ class Operator:
     def remove(self, site: NodeId) -> None:
         """Take a site out of U, be it alive or not."""
         self._want(ControlEntry(ControlKind.REMOVE_SITE, site, b""))
+
+    def put_into_force(self, roster: Roster) -> None:
+        """Let a roster count, from a token on."""
+        self.wishes[f"put roster {roster.serial} into force"] = None
+        # First everybody has it.
+        self.world.agenda.put(self.world.agenda.now + self._patience_ns() // 2, self._announce, roster)
+
+    def _announce(self, roster: Roster) -> None:
+        world, rosters = self.world, self.world.rosters
+        if rosters is None or rosters.is_in_force(roster):
+            self.wishes.pop(f"put roster {roster.serial} into force", None)
+            return
+        if not rosters.is_announced(roster):
+            rosters.announce(roster)
+        world.agenda.put(world.agenda.now + self._patience_ns(), self._announce, roster)
 
     def force(self, universe: tuple[NodeId, ...]) -> None:
         """Tell a server that these sites are U."""
@@ -100,7 +122,9 @@ class Operator:
             return
         members = [site for site in self._ring() if self._serves(site)]
         if members:
-            world.hosts[members[self._turn % len(members)]].feed(ControlRequested(entry), PrimaryReceiver)
+            world.hosts[members[self._turn % len(members)]].feed(
+                ControlRequested(self._ordered(entry)), PrimaryReceiver
+            )
         world.agenda.put(world.agenda.now + self._patience_ns(), self._ask_another, entry)
 
     def _ask_another(self, entry: ControlEntry) -> None:
@@ -115,8 +139,22 @@ class Operator:
         servers = [server for server in world.servers if world.hosts[server].running]
         if servers:
             self._turn += 1
-            world.hosts[servers[self._turn % len(servers)]].feed(ForceRequested(universe), ReformationServer)
+            world.hosts[servers[self._turn % len(servers)]].feed(
+                ForceRequested(universe, self._ordered(force_entry(0, sorted(set(universe)))).order), ReformationServer
+            )
         world.agenda.put(world.agenda.now + self._patience_ns(), self._force, universe)
+
+    def _ordered(self, entry: ControlEntry) -> ControlEntry:
+        """As the operator signs it, each time anew; in a world without signatures nobody asks for more than a word."""
+        world = self.world
+        if world.scenario.signatures == "off":
+            return entry
+        now = world.agenda.now
+        self._last_order = max(self._last_order + 1, now)
+        until = now + _ORDER_LASTS * self._patience_ns()
+        ordered = with_order(entry, world.signer(OPERATOR), world.settings.stripe, self._last_order, until)
+        world.fact(Ordered(now, ordered))
+        return ordered
 
     def _is_forced(self, universe: tuple[NodeId, ...]) -> bool:
         """Whether the newest log has the token that forces U so."""
@@ -162,6 +200,9 @@ class FaultPlan:
         self.lost_disks: dict[NodeId, None] = {}
         """Sites that came back without their disk: they may never vote again under their id."""
         self.operator = Operator(world)
+        self.byzantine = Byzantine(world)
+        if any(fault.kind in (*BYZANTINE, *ATTACKS) for fault in world.scenario.faults):
+            world.tamper = self.byzantine.sends
         self.liars: dict[NodeId, None] = {}
         self.lost_outboxes: dict[NodeId, NodeId] = {}
         """Sources that lost their outbox, and under which id each came back."""
@@ -256,16 +297,39 @@ class FaultPlan:
             case "lie":
                 self._lie(fault.sites, lying=True)
             case _:
-                for node in fault.sites:
-                    self._change(fault.kind, node)
+                self._change(fault)
 
     def _pause(self, nodes: list[NodeId]) -> None:
         for node in nodes:
             self.world.hosts[node].pause()
             self.world.fact(Paused(self.world.agenda.now, node))
 
-    def _change(self, kind: str, node: NodeId) -> None:
-        """A planned change of one site."""
+    def _change(self, fault: Fault) -> None:
+        """Members that lie from now on, or a planned change, site by site."""
+        if fault.kind in (*BYZANTINE, *ATTACKS):
+            self.byzantine.turn(fault.sites, fault.kind, lying=True)
+            return
+        if fault.kind in ROSTER_FAULTS:
+            self._change_rosters(fault)
+            return
+        for node in fault.sites:
+            self._change_site(fault.kind, node)
+
+    def _change_rosters(self, fault: Fault) -> None:
+        rosters = self.world.rosters
+        if rosters is None:
+            raise AssertionError(fault.kind)
+        match fault.kind:
+            case "roster":
+                self.operator.put_into_force(rosters.rotate(fault.sites))
+            case "revoke":
+                rosters.revoke(fault.sites)
+            case "stale":
+                rosters.stale(fault.sites, ends=False)
+            case _:
+                raise AssertionError(fault.kind)
+
+    def _change_site(self, kind: str, node: NodeId) -> None:
         match kind:
             case "drain":
                 self.operator.drain(node, leaving=True)
@@ -304,7 +368,13 @@ class FaultPlan:
                     world.fact(Resumed(world.agenda.now, node))
                     world.hosts[node].resume()
             case _:
-                pass
+                self._end_attack(fault)
+
+    def _end_attack(self, fault: Fault) -> None:
+        if fault.kind in (*BYZANTINE, *ATTACKS):
+            self.byzantine.turn(fault.sites, fault.kind, lying=False)
+        elif fault.kind == "stale" and self.world.rosters is not None:
+            self.world.rosters.stale(fault.sites, ends=True)
 
     def _lie(self, sites: tuple[NodeId, ...], *, lying: bool) -> None:
         for site in sites:
@@ -362,6 +432,8 @@ class FaultPlan:
             world.disks[node] = world.blank_disk(node)
         if world.edge is not None and (is_site(node) or node in world.edge.everybody):
             world.edge.forget(node)
+        if world.floor is not None and is_site(node):
+            world.floor.forget(node)
 
     def _step_clocks(self, fault: Fault, step_ns: int) -> None:
         for node in fault.sites:
@@ -423,5 +495,6 @@ class FaultPlan:
 def correct_sites(world: World, plan: FaultPlan) -> tuple[NodeId, ...]:
     """Sites, primary ones of U and secondary ones, that are up, remember everything, and whose clock is right."""
     trusted = (*world.universe(), *world.tree.secondary_sites)
-    sites = [site for site in world.all_sites if site in trusted and site not in plan.lost_disks]
+    liars = world.scenario.byzantine
+    sites = [site for site in world.all_sites if site in trusted and site not in plan.lost_disks and site not in liars]
     return tuple([site for site in sites if plan.is_up(site) and plan.keeps_time(site)])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Clock", "Doom", "Ordinary", "SimulatedHost"]
 
 
-# ---- A node's clock against true time: an error that wanders within a bound, steps beyond it, or runs away from it.
+# A node's clock against true time: an error that wanders within a bound, steps beyond it, or runs away from it.
 
 
 _PPM = 1_000_000
@@ -61,11 +61,12 @@ class Clock:
     def error_ns(self, true: int) -> int:
         """How far the clock is ahead of true time."""
         away = (true - self._away_since) * self._away_ppm // _PPM if self._away_ppm else 0
-        if not self._quarter:
+        quarter = self._quarter
+        if not quarter:
             return self._constant + away
-        place = (true + self.phase_ns) % (4 * self._quarter)
-        if place > 2 * self._quarter:
-            place = 4 * self._quarter - place
+        place = (true + self.phase_ns) % (4 * quarter)
+        if place > 2 * quarter:
+            place = 4 * quarter - place
         return place * self.drift_ppm // _PPM - self.amplitude_ns + self._step_ns + away
 
     def local(self, true: int) -> int:
@@ -110,14 +111,14 @@ class SimulatedHost:
     def __init__(
         self,
         node: NodeId,
-        machine: Machine[Ordinary],
+        machine: Machine[Ordinary, object],
         agenda: Agenda,
         clock: Clock,
         perform: Callable[[SimulatedHost, object], None],
     ) -> None:
         """A host that is up, its timer not armed yet."""
         self.node = node
-        self.machine: Machine[Ordinary] | None = machine
+        self.machine: Machine[Ordinary, object] | None = machine
         self.clock = clock
         self.wake_lateness_ns = 0
         """Mean of an exponential delay between a timer's instant and the machine's step."""
@@ -148,18 +149,19 @@ class SimulatedHost:
             self._paused.append(burst)
             return
         witness = self.witness
-        if witness is not None:
+        if witness is not None and witness.counts_receipts:
             witness.hears(self, burst)
         effects = machine.step(PacketsArrived(burst), self.clock.local(self._agenda.now))  # type: ignore[arg-type]
         if effects:
             self.perform(effects)
         if witness is not None:
-            witness.took(self, burst)
+            if witness.by_arrival:
+                witness.took(self, burst)
             witness.stepped(self)
         if machine.next_deadline() < self._armed_local:
             self.arm()
 
-    def feed(self, event: Event, *roles: type[Machine[Event]]) -> None:
+    def feed(self, event: Event, *roles: type[Machine[Event, object]]) -> None:
         """Any other input, for a machine of one of these roles; whoever is down or stopped hears nothing."""
         machine = self.machine
         if self._paused is None and isinstance(machine, roles):
@@ -230,7 +232,7 @@ class SimulatedHost:
         self._armed_local = NEVER
         self._arming += 1
 
-    def boot(self, machine: Machine[Ordinary]) -> None:
+    def boot(self, machine: Machine[Ordinary, object]) -> None:
         """Come back with a machine made from what the disk kept."""
         self.machine = machine
         self._armed_local = NEVER

@@ -27,6 +27,8 @@ _FIRST_CUSTOMER = 1_000
 _FIRST_STRIPE_SENDER = 2_000
 _FIRST_NARROW = 3_000
 _NUMBERS = 1_000
+_EDGE_IDS = range(other_id(1), other_id(_FIRST_CUSTOMER + _NUMBERS + 1))
+_NARROW_IDS = range(other_id(_FIRST_STRIPE_SENDER + 1), other_id(_FIRST_NARROW + _NUMBERS + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +123,12 @@ def narrow_id(number: int) -> NodeId:
 
 def is_edge(node: NodeId) -> bool:
     """Whether the id is that of an archive or a customer."""
-    return other_id(0) < node <= other_id(_FIRST_CUSTOMER + _NUMBERS)
+    return node in _EDGE_IDS
 
 
 def is_narrow(node: NodeId) -> bool:
     """Whether the id is that of a sender or a customer of narrow stripes."""
-    return other_id(_FIRST_STRIPE_SENDER) < node <= other_id(_FIRST_NARROW + _NUMBERS)
+    return node in _NARROW_IDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,10 @@ class Edge:
     """Of which the last is the spare one."""
     stripe_bytes: int = 400
     """IP bytes of a narrow stripe in any token period."""
+    forgers: int = 0
+    """Of the customers, the first so many send in the names of the lines that they hear."""
+    narrow_forgers: int = 0
+    """Of the customers of narrow stripes, the last so many send in the names of the senders that they hear."""
 
     def __bool__(self) -> bool:
         """Whether there is anybody."""

@@ -18,7 +18,7 @@ import numpy as np
 from isocast.checks.facts import StripeArchived, StripeDatagramSent, StripeDelivered, StripeLeftOut
 from isocast.feeds.days import DayClock
 from isocast.feeds.itch_reader import ItchDecoder
-from isocast.feeds.mold import MoldPacket, parse_packet
+from isocast.feeds.mold import MoldPacket, parse_packet, session_name
 from isocast.feeds.outcomes import FeedLog
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.secondary_receiver import SecondaryReceiver
@@ -27,20 +27,24 @@ from isocast.ring.effects import Release
 from isocast.ring.inputs import Machine, PacketsArrived, TimerFired
 from isocast.simulation.host import Ordinary, SimulatedHost
 from isocast.simulation.network import PacketBurst
+from isocast.simulation.signatures import KeyedSigner
+from isocast.simulation.stripe_forging import StripeForger
 from isocast.simulation.world import World
 from isocast.striping.edge import EdgeSettings
 from isocast.striping.engine import StripeEngine, StripePacket, read_engine_state
 from isocast.striping.pacing import SendStripe
 from isocast.striping.plan import EdgeStripe, StripePlan
+from isocast.striping.proving import Genuine, StripeProofCheck, StripeProver, stripe_of_session
 from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart
 from isocast.striping.sequencer import Ask, GapRules, NarrowMessage, StripeSequencer
-from isocast.striping.sizes import FEED_SIZES
+from isocast.striping.sizes import feed_sizes
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventKind, Mic
 from isocast.wire.events import EVENT_DTYPE, EventArray
 from isocast.wire.limits import EVENT_BYTES, IP_UDP_BYTES
+from isocast.wire.stripe_proofs import STRIPE_PROOF_MAGIC, read_stripe_proof
 
 __all__ = ["NarrowCustomer", "NarrowWorld", "stripe_of_symbols"]
 
@@ -56,12 +60,20 @@ _NAMED = ("A0", "A1", "A2", "A3", "A4", "B0", "B1")
 _NO_COUNTS = np.empty(0, np.int64)
 _NO_EVENTS = np.empty(0, EVENT_DTYPE)
 _EPOCH = date(1970, 1, 1)
+_MARKET = bytes(32)
+"""As signatures name the only market there is."""
+_PROOF_PERIODS = 2
+"""Token periods between two proofs."""
+_WAIT_PROOFS = 4
+"""Proofs that may pass before a packet without one is given up."""
 
 
 class _Datagram(NamedTuple):
     """Of a stripe's group, or an answer to a request."""
 
     raw: bytes
+    sender: NodeId
+    """In whose name it comes."""
     repair: bool = False
 
 
@@ -89,9 +101,16 @@ CustomerEffect: TypeAlias = DeliverStripe | PassOver | Ask
 class NarrowCustomer:
     """A customer's stripes: datagrams in; messages in order, and requests, out."""
 
-    def __init__(self, stripes: Sequence[int], rules: GapRules, sequencer: type[StripeSequencer]) -> None:
-        """Nothing was heard."""
+    def __init__(
+        self,
+        stripes: Sequence[int],
+        rules: GapRules,
+        sequencer: type[StripeSequencer],
+        check: StripeProofCheck | None = None,
+    ) -> None:
+        """Nothing was heard; `check` tells what is genuine, where senders sign."""
         self.rules = rules
+        self.check = check
         self.sequencers = {stripe: sequencer(stripe, rules) for stripe in stripes}
 
     def step(self, event: Ordinary, now: int) -> tuple[CustomerEffect, ...]:
@@ -104,6 +123,8 @@ class NarrowCustomer:
                     if isinstance(datagram, _Datagram):
                         effects += self._hear(datagram, now)
             case TimerFired():
+                if self.check is not None:
+                    self.check.expire(now)
                 for sequencer in self.sequencers.values():
                     effects += self._poll(sequencer, now)
             case _:
@@ -119,10 +140,21 @@ class NarrowCustomer:
         return {stripe: sequencer.next_number for stripe, sequencer in self.sequencers.items()}
 
     def _hear(self, datagram: _Datagram, now: int) -> list[CustomerEffect]:
-        packet = parse_packet(datagram.raw)
-        sequencer = self.sequencers[int(packet.session[6:], 36)]
-        sequencer.receive(packet, now, repair=datagram.repair)
-        return self._taken(sequencer)
+        effects: list[CustomerEffect] = []
+        for one in self._genuine(datagram, now):
+            sequencer = self.sequencers[stripe_of_session(one.packet.session)]
+            sequencer.receive(one.packet, now, repair=one.repair)
+            effects += self._taken(sequencer)
+        return effects
+
+    def _genuine(self, datagram: _Datagram, now: int) -> list[Genuine]:
+        raw, sender, check = datagram.raw, datagram.sender, self.check
+        if raw.startswith(STRIPE_PROOF_MAGIC):
+            return [] if check is None else check.proof(raw, now, repair=datagram.repair)
+        packet = parse_packet(raw)
+        if check is None:
+            return [Genuine(packet, sender, now, datagram.repair)]
+        return check.heard(raw, packet, sender, now, repair=datagram.repair)
 
     def _poll(self, sequencer: StripeSequencer, now: int) -> list[CustomerEffect]:
         lost = sequencer.counts.lost
@@ -172,21 +204,25 @@ class NarrowWorld:
         self.senders = edge.stripe_sender_nodes
         self.customers = edge.narrow_nodes
         self.everybody = (*self.senders, *self.customers)
+        self.signed = world.scenario.signatures != "off"
         self.settings = EdgeSettings(
             timing.token_period_ns,
             timing.release_delay_ns,
             world.settings.release_rate,
-            sizes=FEED_SIZES,
+            sizes=feed_sizes(proven=self.signed),
             introduce_ns=_INTRODUCE_NS,
+            proof_ns=_PROOF_PERIODS * timing.token_period_ns * self.signed,
         )
-        self.plan = _plan(edge.narrow_stripes, edge.stripe_bytes, timing.token_period_ns)
+        proofs = self.settings.proof_bytes(edge.narrow_stripes) if self.signed else 0
+        self.plan = _plan(edge.narrow_stripes, edge.stripe_bytes + proofs, timing.token_period_ns)
+        self._forgers = self._liars()
         self._retry_ns = max(2 * timing.token_period_ns, 200 * MILLISECOND)
         self._sites = dict(zip(self.senders, world.all_sites, strict=False))
         """Whose journal each sender follows."""
         self._parts: dict[NodeId, list[ReleasedPart]] = {site: [] for site in self._sites.values()}
         self._disks = {node: _StripeDisk() for node in self.senders}
         self._turns = dict.fromkeys(self.customers, 0)
-        self._taking_over: dict[NodeId, Machine[Ordinary]] = {}
+        self._taking_over: dict[NodeId, Machine[Ordinary, object]] = {}
         self._reading: dict[int, tuple[bytes, int, ItchDecoder]] = {}
         """Of each stripe: its session, the number that nobody has made yet, and who reads it."""
         self._hears = {
@@ -203,16 +239,51 @@ class NarrowWorld:
 
     # Nodes --------------------------------------------------------------------------------------
 
-    def machine(self, node: NodeId) -> Machine[Ordinary]:
+    def machine(self, node: NodeId) -> Machine[Ordinary, object]:
         """A machine made from what the node's disk says; customers remember nothing."""
         build = self.world.build
         if node in self._hears:
             disk, host = self._disks[node], self.world.hosts.get(node)
             engine = self._engine(disk.state)
-            return build.stripe_sender(engine, disk.newest(), max(host.local_now(), 0) if host is not None else 0)
+            now = max(host.local_now(), 0) if host is not None else 0
+            return build.stripe_sender(engine, disk.newest(), now, self._prover(node))
         complete = self.world.scenario.edge.wants_everything(node)
         rules = GapRules(complete, _WAIT_NS, self._retry_ns, from_first=complete)
-        return NarrowCustomer([stripe.number for stripe in self.plan.stripes], rules, build.sequencer)
+        stripes = [stripe.number for stripe in self.plan.stripes]
+        return NarrowCustomer(stripes, rules, build.sequencer, self._check(stripes))
+
+    # Signatures ---------------------------------------------------------------------------------
+
+    def _prover(self, node: NodeId) -> StripeProver | None:
+        """Of a sender; None in a world without signatures."""
+        if not self.signed:
+            return None
+        return StripeProver(KeyedSigner(self.world.seed, node), node, _MARKET, 0, node.to_bytes(16))
+
+    def _check(self, stripes: Sequence[int]) -> StripeProofCheck | None:
+        """By what a customer judges stripes; None in a world without signatures."""
+        if not self.signed:
+            return None
+        wait_ns = _WAIT_PROOFS * self.settings.proof_ns
+        check = self.world.build.stripe_check(_MARKET, self.world.verifier, dict.fromkeys(stripes, 0), wait_ns)
+        check.signers = frozenset(self.senders)
+        return check
+
+    def _liars(self) -> tuple[StripeForger, ...]:
+        edge, seed = self.world.scenario.edge, self.world.seed
+        ends = tuple([session_name(_EPOCH, stripe.number).encode("ascii")[6:] for stripe in self.plan.stripes])
+        nodes = self.customers[len(self.customers) - edge.narrow_forgers :]
+        return tuple([StripeForger(seed, node, KeyedSigner(seed, node), _MARKET, ends) for node in nodes])
+
+    def _forge(self, host: SimulatedHost, raw: bytes) -> None:
+        """Who forges has heard a datagram, and sends in the name of its sender."""
+        world, owner = self.world, host.node
+        for liar in self._forgers:
+            own = world.hosts[liar.node]
+            forged = liar.hear(raw, owner, max(own.local_now(), 0)) if own.running else ()
+            if forged:
+                audience = tuple([node for node in self._hears[owner] if node != liar.node])
+                world.network.multicast(liar.node, audience, tuple([_Datagram(one, owner) for one in forged]))
 
     def _engine(self, state: bytes) -> StripeEngine:
         engine = self.world.build.stripe_engine(self.plan, 0, self.settings, _DELAY_NS)
@@ -289,7 +360,7 @@ class NarrowWorld:
         delay_ns = max([world.network.delay_ns(host.node, other) for other in self.senders if other != host.node] + [1])
         world.agenda.put(world.agenda.now + 2 * delay_ns, lambda _: self._taken_over(host, machine), None)
 
-    def _taken_over(self, host: SimulatedHost, machine: Machine[Ordinary]) -> None:
+    def _taken_over(self, host: SimulatedHost, machine: Machine[Ordinary, object]) -> None:
         if self._taking_over.get(host.node) is machine:
             del self._taking_over[host.node]
         if host.machine is not machine or not host.running or not isinstance(machine, StripeSender):
@@ -323,8 +394,8 @@ class NarrowWorld:
         match effect:
             case ArchiveStripe(packet):
                 self._archived(host, packet)
-            case SendStripe(stripe, raw):
-                self._sent(host, stripe, raw)
+            case SendStripe():
+                self._sent(host, effect)
             case DeliverStripe(stripe, messages):
                 self._delivered(host, stripe, messages)
             case PassOver():
@@ -364,8 +435,9 @@ class NarrowWorld:
         carried: EventArray = events[events["kind"] != EventKind.DIRECTORY]
         return carried
 
-    def _sent(self, host: SimulatedHost, stripe: int, raw: bytes) -> None:
-        world, parsed = self.world, parse_packet(raw)
+    def _sent(self, host: SimulatedHost, effect: SendStripe) -> None:
+        world, stripe, raw = self.world, effect.stripe, effect.raw
+        parsed = MoldPacket(read_stripe_proof(raw).session, 0, 0) if effect.proof else parse_packet(raw)
         rate = self.plan.by_number[stripe].rate
         world.fact(
             StripeDatagramSent(
@@ -380,12 +452,14 @@ class NarrowWorld:
                 budget_bytes(rate, self.settings.token_period_ns),
             )
         )
-        world.network.multicast(host.node, self._hears[host.node], (_Datagram(raw),), IP_UDP_BYTES + len(raw))
+        burst = (_Datagram(raw, host.node),)
+        world.network.multicast(host.node, self._hears[host.node], burst, IP_UDP_BYTES + len(raw))
+        self._forge(host, raw)
         machine = host.machine
         world.agenda.put(world.agenda.now, lambda _: self._is_sent(host, machine, stripe), None)
 
     @staticmethod
-    def _is_sent(host: SimulatedHost, machine: Machine[Ordinary] | None, stripe: int) -> None:
+    def _is_sent(host: SimulatedHost, machine: Machine[Ordinary, object] | None, stripe: int) -> None:
         if isinstance(machine, StripeSender) and host.machine is machine:
             # Of a process that is stopped, too: the datagram had left.
             host.perform(machine.step(StripeSent(stripe), host.local_now()))
@@ -421,13 +495,19 @@ class NarrowWorld:
 
     def _asked(self, node: NodeId, burst: PacketBurst) -> None:
         """A request arrives at a sender: it answers from its archive, with as much as one packet has."""
-        if not self.world.hosts[node].running:
+        host = self.world.hosts[node]
+        if not host.running:
             return
+        prover = host.machine.prover if isinstance(host.machine, StripeSender) else None
         for request in burst:
             customer, ask = request  # type: ignore[misc]
             found = self._disks[node].find(ask.session, ask.first)  # type: ignore[has-type]
             if found is not None:
-                self.world.network.unicast(node, customer, (_Datagram(found.raw, repair=True),))  # type: ignore[has-type]
+                answer = [found.raw]
+                if prover is not None:
+                    answer.insert(0, prover.prove_packets([found.raw], max(host.local_now(), 0)))
+                burst = tuple([_Datagram(raw, node, repair=True) for raw in answer])
+                self.world.network.unicast(node, customer, burst)  # type: ignore[has-type]
 
     # For the verdict ----------------------------------------------------------------------------
 

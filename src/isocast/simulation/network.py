@@ -18,10 +18,21 @@ from isocast.simulation.layers import is_edge, is_narrow
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Data, Nack, Token, TokenPart
 
-__all__ = ["Agenda", "LinkModel", "LossLedger", "LossProcess", "Network", "OnArrival", "PacketBurst", "stream"]
+__all__ = [
+    "Agenda",
+    "LinkModel",
+    "LossLedger",
+    "LossProcess",
+    "Network",
+    "OnArrival",
+    "PacketBurst",
+    "PacketKey",
+    "packet_key",
+    "stream",
+]
 
 
-# ---- Virtual time: what happens next, in an order that depends on nothing but the instants and the insertions.
+# Virtual time: what happens next, in an order that depends on nothing but the instants and the insertions.
 
 
 class Agenda:
@@ -58,12 +69,14 @@ class Agenda:
         return self._instants[0] if self._instants else None
 
 
-# ---- One random stream per (seed, names): adding a node or a link leaves all other draws alone.
+# One random stream per (seed, names): adding a node or a link leaves all other draws alone.
 
 
 T = TypeVar("T")
 
 _NEVER = 1 << 62
+_UNDRAWN = Random(0)
+"""Stands where nothing is ever drawn: a ring of a hundred has ten thousand links, and a stream of its own for each."""
 
 
 def stream(seed: int, *names: object) -> Random:
@@ -82,6 +95,11 @@ class LossProcess:
         self._random = random
         self._log_keep = log1p(-probability) if probability < 1 else 0.0
         self.left = self._gap() if probability > 0 else _NEVER
+
+    @classmethod
+    def of(cls, probability: float, seed: int, *names: object) -> LossProcess:
+        """Losses by the stream of these names; none is made where nothing is ever lost."""
+        return cls(probability, stream(seed, *names) if probability > 0 else _UNDRAWN)
 
     def _gap(self) -> int:
         """Packets that pass before the next loss: geometric."""
@@ -130,7 +148,8 @@ class LinkModel:
 
     def loss_to(self, *ends: NodeId) -> float:
         """The loss of a link, or of a branch, that ends at some nodes."""
-        return max(self.loss, self.edge_loss) if any(map(_kind, ends)) else self.loss
+        more = self.edge_loss > self.loss and any(map(_kind, ends))
+        return self.edge_loss if more else self.loss
 
 
 class _Link:
@@ -141,10 +160,9 @@ class _Link:
     def __init__(self, seed: int, ends: tuple[NodeId, NodeId], model: LinkModel, delay_ns: int) -> None:
         self.to = ends[1]
         self.delay_ns = delay_ns
-        self.losses = LossProcess(model.loss_to(*ends), stream(seed, *ends, "loss"))
-        # Most worlds have neither, and a ring of a hundred has ten thousand links.
+        self.losses = LossProcess.of(model.loss_to(*ends), seed, *ends, "loss")
         self.jitter = stream(seed, *ends, "jitter") if model.jitter_ns else None
-        self.duplicates = LossProcess(model.duplicate, stream(seed, *ends, "duplicate")) if model.duplicate else None
+        self.duplicates = LossProcess.of(model.duplicate, seed, *ends, "duplicate") if model.duplicate else None
 
 
 class _Lateness:
@@ -227,7 +245,7 @@ class Network:
         model = self.model
         self.model = replace(model, loss=loss, edge_loss=0.0 if at_the_edge else model.edge_loss)
         for (a, b), link in self._links.items():
-            link.losses = LossProcess(self.model.loss_to(a, b), stream(self._seed, a, b, "loss", self._agenda.now))
+            link.losses = LossProcess.of(self.model.loss_to(a, b), self._seed, a, b, "loss", self._agenda.now)
         self._edges.clear()
 
     def set_late(self, share: float, by_ns: int) -> None:
@@ -273,8 +291,7 @@ class Network:
         edge = self._edges.get((sender, branch, leaf))
         if edge is None:
             each = 1 - (1 - self.model.loss_to(sender, max(leaf, -branch, 0))) ** 0.5
-            random = stream(self._seed, sender, branch, leaf, "edge")
-            edge = self._edges[sender, branch, leaf] = LossProcess(each, random)
+            edge = self._edges[sender, branch, leaf] = LossProcess.of(each, self._seed, sender, branch, leaf, "edge")
         return edge
 
     def _link(self, a: NodeId, b: NodeId) -> _Link:
@@ -331,10 +348,10 @@ def _difference(sent: PacketBurst, passed: PacketBurst) -> PacketBurst:
     return tuple(lost)
 
 
-# ---- How many requests one lost packet causes: the NACK implosion that §5.2 is about.
+# How many requests one lost packet causes: the NACK implosion that §5.2 is about.
 
 
-_Key: TypeAlias = tuple[NodeId, int] | tuple[str, int]
+PacketKey: TypeAlias = tuple[NodeId, int] | tuple[str, int]
 
 SETTLE_NS = 120_000_000_000
 """A lost packet's requests are over after two minutes of virtual time; then only its count is kept."""
@@ -347,15 +364,15 @@ class LossLedger:
         """Nothing is lost."""
         self.histogram: Counter[int] = Counter()
         """How many lost packets caused so many NACKs."""
-        self._asked: dict[_Key, int] = {}
-        self._since: dict[_Key, int] = {}
-        self._lacking: dict[NodeId, dict[_Key, None]] = {}
+        self._asked: dict[PacketKey, int] = {}
+        self._since: dict[PacketKey, int] = {}
+        self._lacking: dict[NodeId, dict[PacketKey, None]] = {}
         self.now = 0
 
     def lost(self, to: NodeId, burst: tuple[object, ...]) -> None:
         """One destination does not get these packets."""
         for packet in burst:
-            key = _key(packet)
+            key = packet_key(packet)
             if key is not None:
                 if key not in self._asked:
                     self._asked[key] = 0
@@ -368,7 +385,7 @@ class LossLedger:
         if not lacking:
             return
         if nack.has_token:
-            named: list[_Key] = [
+            named: list[PacketKey] = [
                 (holding.source, holding.first + bit)
                 for holding in nack.listed
                 for bit in range(holding.bitmap.bit_length())
@@ -390,7 +407,7 @@ class LossLedger:
                 return
             self._settle(key)
 
-    def _settle(self, key: _Key) -> None:
+    def _settle(self, key: PacketKey) -> None:
         del self._since[key]
         self.histogram[self._asked.pop(key)] += 1
 
@@ -407,7 +424,8 @@ class LossLedger:
         return 0
 
 
-def _key(packet: object) -> _Key | None:
+def packet_key(packet: object) -> PacketKey | None:
+    """What a packet brings that a site can lack: a message, a token or a part of one."""
     match packet:
         case Data():
             return (packet.sender, packet.number)

@@ -47,7 +47,7 @@ from isocast.terms.instants import SECOND, to_seconds
 __all__ = ["EffectWatch", "OriginalParameters", "OriginalResult", "run_original"]
 
 
-# ---- Watches a world of the original protocol from outside: counts, figures, and what §2.1 promises.
+# Watches a world of the original protocol from outside: counts, figures, and what §2.1 promises.
 #
 # It sees only effects and losses, never the inside of a machine. What every receiver has placed leaves its
 # memory, so that a run may be as long as it likes.
@@ -464,7 +464,7 @@ class _World:
     # ---- the driver
 
     def _host(self, node: NodeId, machine: OriginalReceiver | Source) -> SimulatedHost:
-        return SimulatedHost(node, cast("Machine[Ordinary]", machine), self.agenda, Clock(), self._perform)
+        return SimulatedHost(node, cast("Machine[Ordinary, object]", machine), self.agenda, Clock(), self._perform)
 
     def _ear(self, host: SimulatedHost) -> OnArrival:
         feed = host.feed

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ExchangeResult", "RunReport", "run_exchange", "run_scenario"]
 
 
-# ---- A central exchange instead of a ring: whoever's packet arrives first is first (§7.2's comparison).
+# A central exchange instead of a ring: whoever's packet arrives first is first (§7.2's comparison).
 
 
 class ExchangeResult:

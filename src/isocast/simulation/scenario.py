@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from pathlib import Path
 
-from isocast.simulation.fault_plan import Fault, Roster, read_faults
+from isocast.simulation.fault_plan import BYZANTINE, ROSTER_FAULTS, Fault, Roster, read_faults
 from isocast.simulation.layers import NO_EDGE, Edge, Layers
 from isocast.simulation.scenario_keys import KEYS, MAX_RUN_SECONDS
-from isocast.terms.ids import FIRST_SERVER
+from isocast.terms.ids import FIRST_SERVER, NodeId
 from isocast.terms.instants import MILLISECOND, to_seconds
 from isocast.terms.timing import Formula, Gate, Timing, release_delay, retry, seconds, token_period
 from isocast.terms.toml_files import Faults, Values, read_toml
@@ -24,7 +24,7 @@ from isocast.wire.limits import EVENT_BYTES, MAX_MESSAGES_PER_TOKEN
 __all__ = ["Fault", "Scenario", "check_original", "check_span", "load_scenario", "scenario_from_mapping"]
 
 
-# ---- Rules of a scenario that concern the whole run: how long it may last, and what the baseline has no use for.
+# Rules of a scenario that concern the whole run: how long it may last, and what the baseline has no use for.
 
 
 _TIMED_ONLY = (
@@ -151,8 +151,14 @@ class Scenario:
     """majority or availability."""
     start_wait_ns: int = 0
     """Under availability; 0: two reformations."""
+    reveal: str = "seal"
+    """seal: nothing is sealed here; chain: sources disclose the keys of their messages."""
+    signatures: str = "off"
+    """off, on, or receipts: those are signed too."""
     edge: Edge = NO_EDGE
     """Archives, customers, secondary sources and narrow stripes."""
+    floor: bool = False
+    """Whether the receivers are a trading floor."""
 
     @property
     def is_witnessed(self) -> bool:
@@ -166,6 +172,16 @@ class Scenario:
     def may_diverge(self) -> bool:
         """Whether a ring may start without a majority of U, by policy or by force."""
         return self.policy == "availability" or any(fault.kind == "force" for fault in self.faults)
+
+    @property
+    def byzantine(self) -> frozenset[NodeId]:
+        """Members that lie about what others rely on: nothing is promised to them."""
+        return frozenset([node for fault in self.faults if fault.kind in BYZANTINE for node in fault.sites])
+
+    @property
+    def has_rosters(self) -> bool:
+        """Whether rosters change, or do not reach everybody."""
+        return any(fault.kind in ROSTER_FAULTS for fault in self.faults)
 
     @property
     def tree(self) -> Layers:
@@ -195,6 +211,7 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
     arrivals = _arrivals(values, timing)
     servers, messages = values.count("servers"), _messages(values, arrivals.rate)
     edge = _edge(values, tree)
+    _check_floor(values, edge)
     check_original(values, faults)
     check_span(values, messages, arrivals.rate, timing)
     return values.into(
@@ -231,13 +248,17 @@ def _edge(values: Values, tree: Layers) -> Edge:
         "stripe_senders",
         "narrow_customers",
     )
-    edge = Edge(*[values.count(name) for name in (*names, "narrow_stripes", "stripe_bytes")])
+    edge = Edge(
+        *[values.count(name) for name in (*names, "narrow_stripes", "stripe_bytes", "forgers", "narrow_forgers")]
+    )
     used = [name for name in names if values.count(name)]
     if not used:
         return edge
     for key in ("exchange", "traders"):
         if key in values:
             raise values.error(used[0], f"means nothing with {key}: leave it out")
+    if edge.forgers > edge.customers + edge.latest_customers:
+        raise values.error("forgers", "forgers are customers: give as many of those")
     if edge.customers and not edge.archives:
         raise values.error("customers", "complete customers need an archive that they can ask: give archives too")
     _check_stripes(values, edge, tree)
@@ -248,7 +269,20 @@ def _edge(values: Values, tree: Layers) -> Edge:
     return edge
 
 
+def _check_floor(values: Values, edge: Edge) -> None:
+    """A floor's messages are orders, in the clear."""
+    if not values.flag("floor"):
+        return
+    for key in ("exchange", "traders", "protocol", "reveal"):
+        if key in values:
+            raise values.error("floor", f"means nothing with {key}: leave it out")
+    if edge:
+        raise values.error("floor", "its messages are orders, and those of the edge are quotes: leave one of them out")
+
+
 def _check_stripes(values: Values, edge: Edge, tree: Layers) -> None:
+    if edge.narrow_forgers > edge.narrow_customers:
+        raise values.error("narrow_forgers", "they are customers of narrow stripes: give as many narrow_customers")
     if edge.narrow_customers and not edge.stripe_senders:
         raise values.error("narrow_customers", "customers of narrow stripes need somebody who sends: stripe_senders")
     sites = tree.receivers + len(tree.secondary_sites)
@@ -339,6 +373,7 @@ def _timing(values: Values, receivers: int, tree: Layers) -> Timing:
         gate=Gate(values.text("gate")),
         next_tokens=values.count("next_tokens"),
         nack_sets=sets,
+        reveal_tokens=_reveal_tokens(values),
     )
     retry_ns = _at_least(values, "retry", timing.minimum_retry_ns, retry(timing))
     timing = replace(timing, retry_ns=retry_ns, token_period_ns=0, release_delay_ns=0)
@@ -348,6 +383,22 @@ def _timing(values: Values, receivers: int, tree: Layers) -> Timing:
         timing = _secondary_timing(values, timing, tree)
     delay_ns = _at_least(values, "release_delay", timing.minimum_release_delay_ns, release_delay(timing))
     return replace(timing, release_delay_ns=delay_ns)
+
+
+def _reveal_tokens(values: Values) -> int:
+    """V; 0 where keys are not disclosed."""
+    if values.text("reveal") != "chain":
+        if "reveal_tokens" in values:
+            raise values.error("reveal_tokens", 'means nothing without reveal = "chain"')
+        return 0
+    if values.text("gate") != Gate.MAJORITY:
+        raise values.error("reveal", '"chain" goes with gate = "majority" alone: a source must see the receipts')
+    if values.text("policy") != "majority":
+        raise values.error("reveal", '"chain" goes with policy = "majority" alone: no source discloses without one')
+    for key in ("traders", "archives", "latest_customers", "secondary_sources", "stripe_senders"):
+        if key in values:
+            raise values.error("reveal", f'under "chain" nobody here opens what {key} would look into: leave one out')
+    return values.count("reveal_tokens")
 
 
 def _secondary_timing(values: Values, timing: Timing, tree: Layers) -> Timing:

@@ -7,7 +7,7 @@ A file is flat TOML: every key at the top level, times in seconds, and a `[[faul
 from __future__ import annotations
 
 from isocast.terms.toml_files import Key, Kind, Table
-from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NEXT_NUMBERS, MAX_RING, STANDARD_PAYLOAD
+from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NEXT_NUMBERS, MAX_RING, SEAL_BYTES, STANDARD_PAYLOAD
 
 __all__ = [
     "EDGE_KEYS",
@@ -27,7 +27,7 @@ MAX_RUN_SECONDS = 1_000_000_000
 _MAX_COUNT = 1_000_000_000
 
 
-# ---- The keys of a scenario file that speak of secondary receivers (§4.1).
+# The keys of a scenario file that speak of secondary receivers (§4.1).
 
 
 LAYERS_MAX = 3
@@ -93,7 +93,7 @@ LAYER_KEYS: tuple[Key, ...] = (
 """In the order of the reference page."""
 
 
-# ---- The keys of a scenario file that speak of the edge of the network (§4.1, §4.2, §4.4).
+# The keys of a scenario file that speak of the edge of the network (§4.1, §4.2, §4.4).
 
 
 _EDGE_MAX = 500
@@ -178,6 +178,24 @@ EDGE_KEYS: tuple[Key, ...] = (
         section="§4.4",
         minimum=_STRIPE_BYTES_MIN,
         maximum=_MAX_COUNT,
+    ),
+    Key(
+        "forgers",
+        Kind.COUNT,
+        "Customers, the first so many, that send in the names of those whose lines they hear. With `signatures` the"
+        " others take nothing of it.",
+        0,
+        section="§6",
+        maximum=_EDGE_MAX,
+    ),
+    Key(
+        "narrow_forgers",
+        Kind.COUNT,
+        "Customers of narrow stripes, the last so many, that send in the names of the senders whose stripes they hear:"
+        " false packets, heartbeats, ends of sessions and proofs. With `signatures` the others take nothing of it.",
+        0,
+        section="§6",
+        maximum=_EDGE_MAX,
     ),
 )
 """In the order of the reference page."""
@@ -283,7 +301,7 @@ _ARRIVALS = (
         "Size of a message's payload: two market events of 48 bytes by default.",
         96,
         minimum=1,
-        maximum=STANDARD_PAYLOAD,
+        maximum=STANDARD_PAYLOAD - SEAL_BYTES,
     ),
 )
 
@@ -484,6 +502,42 @@ _RULES = (
         choices=("arrival", "shuffle"),
     ),
     Key(
+        "reveal",
+        Kind.CHOICE,
+        "Who opens messages: whoever has the keys (seal; messages are in the clear here), or nobody before their source"
+        " discloses the keys, which it does when a majority has receipted the token (chain).",
+        "seal",
+        section="§6",
+        choices=("seal", "chain"),
+    ),
+    Key(
+        "reveal_tokens",
+        Kind.COUNT,
+        'Tokens within which a key must be acknowledged, or its messages are void, under `reveal = "chain"`.',
+        2,
+        symbol="V",
+        section="§6",
+        minimum=1,
+        maximum=64,
+    ),
+    Key(
+        "signatures",
+        Kind.CHOICE,
+        "Whether tokens, ballots, votes and rings are signed by their senders, and receipts too; without signatures any"
+        " member could speak in another's name.",
+        "off",
+        section="§6",
+        choices=("off", "on", "receipts"),
+    ),
+    Key(
+        "floor",
+        Kind.FLAG,
+        "Whether the receivers are a trading floor: messages are orders, every receiver applies them, arbitrates, and"
+        " reports its tokens through a source of its own.",
+        False,  # noqa: FBT003
+        section="§7.3",
+    ),
+    Key(
         "nack_sets",
         Kind.COUNT,
         "Sets of receivers that take turns in asking for what is missing; 1 lets all receivers ask at once, as the"
@@ -612,7 +666,7 @@ KEYS: tuple[Key, ...] = _WHAT + _ARRIVALS + _NETWORK + _TIMES + _RULES + LAYER_K
 KEYS_BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 
 
-# ---- The keys of a `[[faults]]` table of a scenario file, and the kinds of faults.
+# The keys of a `[[faults]]` table of a scenario file, and the kinds of faults.
 
 
 FAULT_KINDS: dict[str, str] = {
@@ -629,6 +683,20 @@ FAULT_KINDS: dict[str, str] = {
     "late": "Of all packets a share `late` is late by up to `by`: half of them arrive only then, of the others a copy.",
     "lie": "The sites reveal other nonces in their tokens than they committed to: with `order_in_token` of shuffle, an"
     " attempt to choose the order.",
+    "equivocate": "The sites send one content of each of their tokens to some and another to the rest, and receipts to"
+    " match: with `signatures` they convict themselves.",
+    "forge": "The nodes speak in the names of others, with no key but their own: sites send tokens and receipts,"
+    " servers send rings that nobody voted for.",
+    "usurp": "The nodes do what only an operator may: a site takes another one out of U in its tokens, a server forces"
+    " U to be two sites. With `signatures` nobody follows them.",
+    "replay": "Somebody who sits at the nodes records what members sign, votes and rings included, and sends it again.",
+    "roster": "A new roster gives the nodes new keys: its file is copied to all machines, and the ring puts it into"
+    " force.",
+    "revoke": "The first keys of the sites are revoked: they count no more wherever the word comes.",
+    "stale": "The nodes get no new rosters and revocations; at the end they get all that they missed.",
+    "steal": "A thief signs with the first keys of the sites, as soon as these count nowhere any more.",
+    "slander": "Somebody with the group's key and no identity sends receipts for other tokens in the names of the"
+    " sites.",
     "drain": "An operator wants the sites off the ring; at the end they come back.",
     "add": "New sites with unused numbers start, find the ring and are added to U, one after the other.",
     "remove": "The sites are taken out of U, one after the other, be they up or not.",
@@ -669,8 +737,8 @@ FAULT_KEYS: tuple[Key, ...] = (
         Kind.NODES,
         "Who is hit: cities of `ring`, their secondaries as London/1, numbers from 1 on, or names such as site3,"
         " server1, source2, archive1, customer1, sender1, narrow1.",
-        otherwise="required by crash, restart, pause, isolate, clock-step, clock-drift, lie, drain, add, remove and"
-        " force",
+        otherwise="required by crash, restart, pause, isolate, clock-step, clock-drift, lie, equivocate, forge, usurp,"
+        " replay, roster, revoke, stale, steal, slander, drain, add, remove and force",
     ),
     Key(
         "groups",

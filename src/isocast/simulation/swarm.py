@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from isocast.checks.facts import Fact, ReceiptSent, Submitted
-from isocast.simulation.chaos import chaos
+from isocast.simulation.chaos import chaos, floors, liars
 from isocast.simulation.mutants import MUTANTS
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.simulation.scenario_keys import EDGE_KEYS, LAYER_KEYS
@@ -19,10 +19,10 @@ from isocast.simulation.transcript import describe_fact
 from isocast.simulation.world import PRODUCT, Build
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["SeedResult", "Shrunk", "SwarmProgress", "SwarmReport", "run_seed", "run_swarm", "shrink"]
+__all__ = ["SeedResult", "Shrunk", "SwarmProgress", "SwarmReport", "run_seed", "run_swarm", "shrink", "world_of"]
 
 
-# ---- A failing world made small: fewer faults, fewer messages, a calmer network, as long as it fails the same way.
+# A failing world made small: fewer faults, fewer messages, a calmer network, as long as it fails the same way.
 
 
 RUNS_MAX = 60
@@ -161,9 +161,17 @@ class SwarmReport:
         return asdict(self)
 
 
-def run_seed(seed: int, mutant: str | None = None) -> SeedResult:
+def world_of(seed: int, *, lying: bool = False, floor: bool = False) -> dict[str, object]:
+    """The scenario of a seed; `lying`: one in which somebody lies; `floor`: one with a trading floor."""
+    if floor:
+        return floors(seed)
+    return liars(seed) if lying else chaos(seed)
+
+
+def run_seed(seed: int, mutant: str | None = None, *, lying: bool = False, floor: bool = False) -> SeedResult:
     """One world, to its verdict; an exception inside a machine is a verdict too."""
-    run = TimedRun(scenario_from_mapping(chaos(seed), f"seed {seed}"), seed, build_of(mutant))
+    world = world_of(seed, lying=lying, floor=floor)
+    run = TimedRun(scenario_from_mapping(world, f"seed {seed}"), seed, build_of(mutant))
     violations: list[str] = []
     try:
         run.run()
@@ -194,11 +202,16 @@ def run_swarm(
     progress: Callable[[SwarmProgress], None] = lambda _: None,
     *,
     explain: bool = True,
+    lying: bool = False,
+    floor: bool = False,
 ) -> SwarmReport:
-    """Run the seeds on `jobs` processes; the report does not depend on how many. `explain` shrinks a failure."""
+    """Run the seeds on `jobs` processes; the report does not depend on how many. `explain` shrinks a failure.
+
+    `lying`: only worlds in which somebody lies; `floor`: only worlds whose receivers are a trading floor.
+    """
     results: list[SeedResult] = []
     failures: list[SeedResult] = []
-    for result in _results(seeds, jobs, mutant):
+    for result in _results(seeds, jobs, partial(run_seed, mutant=mutant, lying=lying, floor=floor)):
         results.append(result)
         if result.violations:
             failures.append(result)
@@ -207,7 +220,7 @@ def run_swarm(
             break
     shrunk = None
     if failures and explain:
-        shrunk = shrink(failures[0].seed, chaos(failures[0].seed), build_of(mutant))
+        shrunk = shrink(failures[0].seed, world_of(failures[0].seed, lying=lying, floor=floor), build_of(mutant))
     return SwarmReport(
         first_seed=seeds.start,
         seeds=len(results),
@@ -222,13 +235,13 @@ def run_swarm(
     )
 
 
-def _results(seeds: range, jobs: int, mutant: str | None) -> Iterator[SeedResult]:
+def _results(seeds: range, jobs: int, judge: Callable[[int], SeedResult]) -> Iterator[SeedResult]:
     """In the order of the seeds, whatever the number of processes."""
     jobs = min(jobs, len(seeds), JOBS_MAX)
     if jobs <= 1:
-        yield from map(partial(run_seed, mutant=mutant), seeds)
+        yield from map(judge, seeds)
         return
     with ProcessPoolExecutor(jobs) as pool:
         step = 16 * jobs
         for start in range(0, len(seeds), step):
-            yield from pool.map(partial(run_seed, mutant=mutant), seeds[start : start + step], chunksize=2)
+            yield from pool.map(judge, seeds[start : start + step], chunksize=2)

@@ -17,8 +17,10 @@ from isocast.ring.settings import OrderRule
 from isocast.ring.source import PrimarySource
 from isocast.simulation.edge import EdgeWorld
 from isocast.simulation.faults import FaultPlan, correct_sites
+from isocast.simulation.floor import FloorWorld
 from isocast.simulation.narrow import stripe_of_symbols
 from isocast.simulation.network import stream
+from isocast.simulation.reveals import SimulatedSeals
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.world import PRODUCT, Build, Recorder, World
 from isocast.terms.ids import Epoch, NodeId, source_id
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Arrivals", "Figures", "LastRequests", "PairCounter", "TimedRun"]
 
 
-# ---- Who submits what, and when: Poisson or even arrivals, bursts, and pairs of traders that decide at one instant.
+# Who submits what, and when: Poisson or even arrivals, bursts, and pairs of traders that decide at one instant.
 
 
 class Arrivals:
@@ -77,7 +79,7 @@ class Arrivals:
 
     def _submit(self, _: object) -> None:
         world = self.world
-        sources = world.sources
+        sources = self._sources()
         if world.scenario.traders:
             # Odd numbers stand at the first trader, even ones at the second: two neighbours are a pair.
             for place in (self._turn, self._turn + 1):
@@ -93,12 +95,18 @@ class Arrivals:
 
     def once_more(self) -> None:
         """Submit one message at each source, whatever the rate."""
-        for source in self.world.sources:
+        for source in self._sources():
             self.world.submit(source, [self._payload()])
+
+    def _sources(self) -> tuple[NodeId, ...]:
+        """Those that clients use; arbiters have their own behind them."""
+        return self.world.sources[: self.world.scenario.sources]
 
     def _payload(self) -> tuple[bytes, bytes]:
         self._key += 1
-        key, edge = self._key.to_bytes(8), self.world.edge
+        key, edge, floor = self._key.to_bytes(8), self.world.edge, self.world.floor
+        if floor is not None:
+            return key, floor.payload(self._key)
         return key, edge.payload(self._key) if edge is not None else key.ljust(self.world.scenario.payload_bytes, b"\0")
 
 
@@ -127,7 +135,7 @@ class PairCounter:
         return {city: wins / total if total else 0.0 for city, wins in self.wins.items()}
 
 
-# ---- A rare event, weighed instead of awaited: how often a receiver's last request for a token is in vain (§5.1).
+# A rare event, weighed instead of awaited: how often a receiver's last request for a token is in vain (§5.1).
 #
 # After k_r requests a receiver gives up. The last of them fails if it is lost itself, or if anything is that answers
 # it: with independent losses, with probability 1-(1-p)^(j+1) for j items that the receiver still lacks. In a ring of
@@ -211,12 +219,17 @@ class TimedRun:
         """Nothing has happened yet."""
         self.scenario = scenario
         self.timing = scenario.timing
+        self.seals: SimulatedSeals | None = None
+        if scenario.reveal == "chain":
+            self.seals = SimulatedSeals(seed, scenario.sources, same_chain=build.same_chain)
         self.suite = Suite(self._law())
         trusted = scenario.receivers + len(scenario.tree.secondary_sites)
         self.recorder = Recorder(self.suite, trusted, transcript=transcript)
-        self.world = World(scenario, seed, self.recorder, build)
+        self.world = World(scenario, seed, self.recorder, build, self.seals)
         if scenario.edge:
             self.world.edge = EdgeWorld(self.world)
+        if scenario.floor:
+            self.world.floor = FloorWorld(self.world)
         self.world.network.lost_hook = self.recorder.losses.lost
         self.arrivals = Arrivals(self.world)
         self.faults = FaultPlan(self.world)
@@ -249,18 +262,28 @@ class TimedRun:
             faultless=not scenario.faults,
             backlog_bounded=scenario.arrival_rate * to_seconds(timing.token_period_ns) < scenario.batch_max,
             parents=scenario.tree.parents,
+            opens=None if self.seals is None else self.seals.opens,
             hears=scenario.is_witnessed,
             batch_max=scenario.batch_max,
             shuffled=scenario.order_in_token == OrderRule.SHUFFLE,
             lies_alone=all(fault.kind == "lie" for fault in scenario.faults),
             liars=frozenset([site for fault in scenario.faults if fault.kind == "lie" for site in fault.sites]),
+            byzantine=scenario.byzantine,
+            slandered=self._slandered(),
+            orders=scenario.signatures != "off",
             latest=frozenset(scenario.edge.latest_nodes),
             complete=frozenset((*scenario.edge.archive_nodes, *scenario.edge.complete_nodes)),
             forwarders=self._forwarders(),
             stripe_senders=frozenset(scenario.edge.stripe_sender_nodes),
             narrow_complete=frozenset([node for node in narrow if scenario.edge.wants_everything(node)]),
             stripes=stripe_of_symbols(scenario.edge.narrow_stripes),
+            floor=scenario.floor,
         )
+
+    def _slandered(self) -> bool:
+        """Whether nothing happens but words that nobody signed."""
+        scenario, kinds = self.scenario, {fault.kind for fault in self.scenario.faults}
+        return kinds == {"slander"} and scenario.signatures == "receipts" and not scenario.loss
 
     def _forwarders(self) -> frozenset[NodeId]:
         """Secondary sources whose parent never loses its outbox."""
@@ -341,6 +364,9 @@ class TimedRun:
             span += _PROBING * timing.retry_ns + 4 * timing.token_period_ns
             # What secondary sources hold enters a window at a time.
             span += self.world.edge.unforwarded() * (timing.release_delay_ns + cycle) // self.scenario.window
+        if self.world.floor is not None:
+            # A report, one that takes over for it, stability, the word that it is confirmed, one that takes over.
+            span += 8 * cycle + 4 * timing.release_delay_ns
         return span
 
     def _returning_tokens(self) -> int:
@@ -365,6 +391,8 @@ class TimedRun:
             return False
         edge = self.world.edge
         if edge is not None and not edge.settled(max(released.values(), default=0)):
+            return False
+        if self.world.floor is not None and not self.world.floor.settled(sites):
             return False
         standings = self._standings().values()
         return len({accepted for _, accepted, _ in standings}) <= 1 and not any(sealed for _, _, sealed in standings)
@@ -412,6 +440,7 @@ class TimedRun:
                 wishes=self._wishes(correct_sites(world, self.faults)),
                 lasting=self.faults.lasting,
                 edge={} if world.edge is None else world.edge.correct(),
+                floor={} if world.floor is None else world.floor.standing(correct_sites(world, self.faults)),
             )
         )
 

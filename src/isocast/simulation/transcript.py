@@ -9,12 +9,22 @@ from isocast.checks.facts import (
     ClockStepped,
     Collected,
     Completed,
+    Convicted,
     Crashed,
     Cut,
     Delivered,
+    Disclosed,
     Entrusted,
     Fact,
     Faulted,
+    FloorBusted,
+    FloorConfirmed,
+    FloorCut,
+    FloorDiffered,
+    FloorReported,
+    FloorStepped,
+    FloorTold,
+    FloorTrade,
     Forced,
     Freed,
     Given,
@@ -26,6 +36,7 @@ from isocast.checks.facts import (
     Invited,
     LatestDelivered,
     LeftOut,
+    Ordered,
     Paused,
     Promised,
     ReceiptHeard,
@@ -36,6 +47,7 @@ from isocast.checks.facts import (
     Resumed,
     Returned,
     RingFormed,
+    Sealed,
     SecondaryTokenPassed,
     Settled,
     SnapshotTaken,
@@ -53,7 +65,7 @@ from isocast.checks.facts import (
     Unanswered,
     Voted,
 )
-from isocast.terms.ids import describe
+from isocast.terms.ids import OPERATOR, describe
 from isocast.wire.packets import NO_LIMIT
 
 __all__ = ["describe_fact"]
@@ -65,7 +77,7 @@ def describe_fact(fact: Fact) -> str:
     return f"{fact.at / 1e9:10.4f}  {who:<9}{what}"
 
 
-def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per fact)
+def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912, PLR0915 (one case per fact)
     match fact:
         case Submitted():
             return describe(fact.source), f"takes message {fact.number}"
@@ -76,7 +88,7 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
             )
         case ReceiptSent():
             return describe(fact.site), f"says that it holds everything up to token {fact.held} in epoch {fact.epoch}"
-        case TokenMade() | BatchTaken() | ReceiptHeard() | Certified() | Acknowledged():
+        case TokenMade() | BatchTaken() | ReceiptHeard() | Certified() | Acknowledged() | Sealed() | Disclosed():
             return _known(fact)
         case Voted():
             return describe(fact.site), f"votes for ballot {fact.ballot}"
@@ -134,12 +146,18 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
         case Settled():
             kind, subject = fact.entry.kind.name.lower().replace("_", " "), fact.entry.subject
             return describe(fact.site), f"was asked: {kind} {subject}; {fact.outcome}"
+        case Ordered():
+            kind, subject = fact.entry.kind.name.lower().replace("_", " "), fact.entry.subject
+            return describe(OPERATOR), f"orders: {kind} {subject or ''}".rstrip()
         case Forced():
             sites = " ".join(map(str, fact.universe))
             return describe(fact.node), f"forces U to {sites} from token {fact.token_number} of epoch {fact.epoch} on"
         case Strayed():
             last = fact.next_sequence - 1
             return describe(fact.site), f"released {fact.first_sequence}..{last}; epoch {fact.epoch} has others there"
+        case Convicted():
+            what = f"two contents of token {fact.token_number} in epoch {fact.epoch}"
+            return describe(fact.node), f"proves that {describe(fact.author)} signed {what}"
         case GroupHeaded():
             own = "its own group" if fact.site == fact.group else f"the group of {describe(fact.group)}"
             return describe(fact.site), f"heads {own} in epoch {fact.epoch}{', everybody anew' if fact.anew else ''}"
@@ -163,6 +181,10 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
             return _at_the_edge(fact)
         case StripeArchived() | StripeDatagramSent() | StripeDelivered() | StripeLeftOut():
             return describe(fact.node), _of_a_stripe(fact)
+        case FloorStepped() | FloorReported() | FloorConfirmed() | FloorBusted() | FloorCut() | FloorDiffered():
+            return describe(fact.site), _on_the_floor(fact)
+        case FloorTold():
+            return "customer", f"hears that {_trades(fact.trades)} confirmed"
         case Cut():
             return "network", "is cut"
         case Healed():
@@ -202,11 +224,40 @@ def _of_a_stripe(fact: StripeArchived | StripeDatagramSent | StripeDelivered | S
             return f"goes on without numbers {fact.first}..{fact.last} of stripe {fact.stripe}"
 
 
+def _on_the_floor(
+    fact: FloorStepped | FloorReported | FloorConfirmed | FloorBusted | FloorCut | FloorDiffered,
+) -> str:
+    """What arbiters do."""
+    match fact:
+        case FloorStepped():
+            made = f", {_trades(fact.trades)} tentative" if fact.trades else ""
+            return f"applies token {fact.token_number} to the floor: state {fact.state[:4].hex()}{made}"
+        case FloorReported():
+            what = f"token {fact.token_number}, state {fact.state[:4].hex()}, {len(fact.trades)} trades"
+            return f"reports {what}, confirmed up to {fact.confirmed}"
+        case FloorConfirmed():
+            return f"at token {fact.token_number}: {_trades(fact.trades)} confirmed, reported in token {fact.reported}"
+        case FloorBusted():
+            return f"{_trades(fact.trades)} busted"
+        case FloorCut():
+            return f"has its floor as it was after token {fact.token_number}"
+        case FloorDiffered():
+            return f"differs on the floor after token {fact.token_number}: {fact.text}"
+
+
+def _trades(trades: tuple[FloorTrade, ...]) -> str:
+    if len(trades) == 1:
+        return f"trade {trades[0].number} is"
+    return f"trades {trades[0].number}..{trades[-1].number} are" if trades else "nothing is"
+
+
 def _span(fact: Delivered | Given) -> str:
     return f"{fact.packets[0].sequence}..{fact.packets[-1].sequence}" if fact.packets else "none"
 
 
-def _known(fact: TokenMade | BatchTaken | ReceiptHeard | Certified | Acknowledged) -> tuple[str, str]:
+def _known(
+    fact: TokenMade | BatchTaken | ReceiptHeard | Certified | Acknowledged | Sealed | Disclosed,
+) -> tuple[str, str]:
     """What a node hears, and believes."""
     match fact:
         case TokenMade():
@@ -220,3 +271,8 @@ def _known(fact: TokenMade | BatchTaken | ReceiptHeard | Certified | Acknowledge
             return describe(fact.site), f"counts token {fact.token_number} as certified in epoch {fact.epoch}"
         case Acknowledged():
             return describe(fact.source), f"takes its messages below {fact.below} for acknowledged"
+        case Sealed():
+            return describe(fact.source), f"seals message {fact.number}"
+        case Disclosed():
+            numbers = ", ".join([str(number) for number, _ in fact.links])
+            return describe(fact.source), f"discloses {f'the keys up to {numbers}' if numbers else 'nothing, and asks'}"

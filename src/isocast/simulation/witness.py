@@ -33,6 +33,7 @@ __all__ = ["Witness"]
 _ARRIVALS_SPARE = 4_096
 """Arrivals remembered beyond those that still wait, before they are looked through."""
 _NOT_KNOWN = -1
+_RECEIVERS = (PrimaryReceiver, SecondaryReceiver)
 
 
 class Witnessed(Protocol):
@@ -54,8 +55,10 @@ class Witness:
         """Nothing heard yet."""
         self._agenda = agenda
         self._tell = tell
-        self._counts_receipts = settings.timing.gate is Gate.MAJORITY
-        self._by_arrival = settings.order is OrderRule.ARRIVAL
+        self.counts_receipts = settings.timing.gate is Gate.MAJORITY
+        """Whether receipts certify anything, and `hears` is called."""
+        self.by_arrival = settings.order is OrderRule.ARRIVAL
+        """Whether messages are taken as they came, and `took` is called."""
         self._certified = 0
         self._acknowledged = 1
         self._arrivals: dict[tuple[NodeId, int], int] = {}
@@ -65,23 +68,21 @@ class Witness:
         """The node starts, or starts again, with what its disk says."""
         machine = host.machine
         self._arrivals.clear()
-        if isinstance(machine, PrimaryReceiver | SecondaryReceiver):
+        if isinstance(machine, _RECEIVERS):
             self._certified = machine.receiver.certificates.certified
         elif isinstance(machine, PrimarySource):
             self._acknowledged = machine.snapshot().acknowledged
 
     def hears(self, host: Witnessed, burst: PacketBurst) -> None:
         """Before the node takes packets."""
-        if self._counts_receipts:
-            for packet in burst:
-                if type(packet) is Receipt:
-                    tell = ReceiptHeard(self._agenda.now, host.node, packet.sender, packet.epoch, packet.held)
-                    self._tell(tell)
+        for packet in burst:
+            if type(packet) is Receipt:
+                self._tell(ReceiptHeard(self._agenda.now, host.node, packet.sender, packet.epoch, packet.held))
 
     def took(self, host: Witnessed, burst: PacketBurst) -> None:
         """After the node took packets, and did what followed."""
         machine = host.machine
-        if self._by_arrival and isinstance(machine, PrimaryReceiver):
+        if isinstance(machine, PrimaryReceiver):
             self._note_arrivals(machine.receiver.ledger, burst)
 
     def _note_arrivals(self, ledger: Ledger, burst: PacketBurst) -> None:
@@ -97,11 +98,11 @@ class Witness:
     def stepped(self, host: Witnessed) -> None:
         """After any step: what the node believes now."""
         machine = host.machine
-        if isinstance(machine, PrimaryReceiver | SecondaryReceiver):
+        if isinstance(machine, _RECEIVERS):
             receiver = machine.receiver
             certified = receiver.certificates.certified
             if certified != self._certified:
-                if certified > self._certified and self._counts_receipts:
+                if certified > self._certified and self.counts_receipts:
                     self._tell(Certified(self._agenda.now, host.node, receiver.accepted, certified))
                 self._certified = certified
         elif isinstance(machine, PrimarySource):

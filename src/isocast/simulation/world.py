@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from isocast.checks.facts import (
     Collected,
     Completed,
+    Convicted,
     Delivered,
+    Disclosed,
     Fact,
     Faulted,
     Forced,
@@ -32,6 +34,7 @@ from isocast.checks.facts import (
     Replaced,
     Returned,
     RingFormed,
+    Sealed,
     SecondaryTokenPassed,
     Settled,
     StabilityClaimed,
@@ -44,6 +47,7 @@ from isocast.checks.facts import (
     Unanswered,
     Voted,
 )
+from isocast.floor.arbiter import Arbiter
 from isocast.hierarchy.customer import Customer
 from isocast.hierarchy.forwarding import SecondarySource
 from isocast.hierarchy.headship import GroupPlan
@@ -54,6 +58,8 @@ from isocast.nodes.stripe_sender import StripeSender
 from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring import effects
 from isocast.ring.effects import (
+    BallotChosen,
+    ChainHeard,
     Collect,
     ControlSettled,
     Diverged,
@@ -61,9 +67,12 @@ from isocast.ring.effects import (
     EntryCompleted,
     FairnessFaulted,
     FetchCheckpoint,
+    LieProven,
     LogReplaced,
     Multicast,
+    NameForged,
     NumbersForgotten,
+    OrderMissed,
     OutboxAppended,
     OutboxFreed,
     Persist,
@@ -80,15 +89,21 @@ from isocast.ring.effects import (
 )
 from isocast.ring.inputs import CheckpointFetched, JournalRead, Machine, PublishRequested
 from isocast.ring.ledger import Checkpoint
+from isocast.ring.notary import Notary
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
 from isocast.ring.source import OutboxState, PrimarySource
 from isocast.ring.storage import SiteState
+from isocast.security.roster import RosterBook
 from isocast.simulation.host import Clock, Ordinary, SimulatedHost
 from isocast.simulation.layers import is_edge, is_narrow
 from isocast.simulation.network import Agenda, LinkModel, LossLedger, Network, stream
+from isocast.simulation.reveals import SimulatedSeals
+from isocast.simulation.rosters import Rosters
 from isocast.simulation.scenario import Scenario
+from isocast.simulation.signatures import KeyedSigner, KeyedVerifier
 from isocast.simulation.witness import Witness
 from isocast.striping.engine import StripeEngine
+from isocast.striping.proving import StripeProofCheck
 from isocast.striping.sequencer import StripeSequencer
 from isocast.terms.ids import FIRST_SERVER, NodeId, is_server, is_site, is_source, server_id, source_id
 from isocast.terms.topology import City, delay_ns
@@ -96,6 +111,7 @@ from isocast.wire.codec import decode, encode
 from isocast.wire.frame import AUDIENCE, Role
 from isocast.wire.packets import (
     Data,
+    Disclose,
     Invite,
     Join,
     Nack,
@@ -106,9 +122,10 @@ from isocast.wire.packets import (
     Suspicion,
     Token,
     TokenPart,
-    digest_of,
     payload_digest,
+    short_digest_of,
 )
+from isocast.wire.signing import Signer
 from isocast.wire.token_body import token_digest
 
 __all__ = [
@@ -117,6 +134,7 @@ __all__ = [
     "PRODUCT",
     "Build",
     "EdgeOfWorld",
+    "FloorOfWorld",
     "Judge",
     "Recorder",
     "World",
@@ -129,7 +147,7 @@ __all__ = [
 ]
 
 
-# ---- Which machines a world is made of: the product's, or a mutant's.
+# Which machines a world is made of: the product's, or a mutant's.
 
 
 @dataclass(frozen=True)
@@ -147,19 +165,26 @@ class Build:
     stripe_sender: type[StripeSender] = StripeSender
     stripe_engine: type[StripeEngine] = StripeEngine
     sequencer: type[StripeSequencer] = StripeSequencer
+    book: type[RosterBook] = RosterBook
+    arbiter: type[Arbiter] = Arbiter
+    stripe_check: type[StripeProofCheck] = StripeProofCheck
     remembers_nothing: bool = False
     """A site that lost its disk comes back as if nothing had happened (a mutant's mistake)."""
+    same_chain: bool = False
+    """A source that starts again begins its key chain again (a mutant's mistake)."""
     same_incarnation: bool = False
     """A source that lost its outbox goes on under its old id (a mutant's mistake)."""
+    floor_unreleased: bool = False
+    """A floor applies tokens that are complete, before they are released (a mutant's mistake)."""
 
 
 PRODUCT = Build()
 
 
-# ---- What machines say of planned, forced and lost changes, as facts for the checkers.
+# What machines say of planned, forced and lost changes, as facts for the checkers.
 
 
-CHANGE_EFFECTS = (ControlSettled, UniverseForced, Diverged)
+CHANGE_EFFECTS = (ControlSettled, UniverseForced, Diverged, LieProven, OrderMissed)
 """Effects that only tell."""
 
 
@@ -172,11 +197,13 @@ def change_fact(now: int, node: NodeId, effect: object) -> Fact | None:
             return Forced(now, node, epoch, token_number, universe)
         case Diverged(epoch, first_sequence, next_sequence):
             return Strayed(now, node, epoch, first_sequence, next_sequence)
+        case LieProven(evidence):
+            return Convicted(now, node, evidence.author, evidence.epoch, evidence.number)
         case _:
             return None
 
 
-# ---- A simulated driver's part in rejoining: a checkpoint travels from one site's memory to another, by a call that
+# A simulated driver's part in rejoining: a checkpoint travels from one site's memory to another, by a call that
 # waits.
 #
 # Whoever is down, stopped or cut off does not answer. What was released meanwhile needs no fetching here: nobody reads
@@ -201,7 +228,7 @@ def _give(world: World, host: SimulatedHost, giver: NodeId) -> None:
         world.agenda.put(at, lambda _: host.feed(fetched, PrimaryReceiver, SecondaryReceiver), None)
 
 
-# ---- Where the nodes of a world are, and how long packets take between them.
+# Where the nodes of a world are, and how long packets take between them.
 
 
 def place_of(scenario: Scenario, node: NodeId) -> City | None:
@@ -267,7 +294,7 @@ def branch_of(scenario: Scenario) -> Callable[[NodeId], int]:
     return branch
 
 
-# ---- What the machines say of the layers below the ring, as facts.
+# What the machines say of the layers below the ring, as facts.
 
 
 LAYER_EFFECTS = (
@@ -324,7 +351,7 @@ class EdgeOfWorld(Protocol):
 
     everybody: tuple[NodeId, ...]
 
-    def machine(self, node: NodeId) -> Machine[Ordinary]:
+    def machine(self, node: NodeId) -> Machine[Ordinary, object]:
         """A machine made from what the node's disk says."""
 
     def forget(self, node: NodeId) -> None:
@@ -352,16 +379,49 @@ class EdgeOfWorld(Protocol):
         """Whoever runs and can go on, and the sequence that each waits for."""
 
 
+class FloorOfWorld(Protocol):
+    """What a world asks of its trading floor."""
+
+    def payload(self, key: int) -> bytes:
+        """The message of a key: orders."""
+
+    def moved(self, host: SimulatedHost) -> None:
+        """A receiver has completed or released something."""
+
+    def cut(self, site: NodeId, keep: int) -> None:
+        """A receiver's log was cut behind a token, or replaced by one that begins there."""
+
+    def forget(self, site: NodeId) -> None:
+        """A receiver's disk is blank."""
+
+    def settled(self, correct: tuple[NodeId, ...]) -> bool:
+        """Whether all trades are confirmed at these sites, and everybody knows."""
+
+    def standing(self, correct: tuple[NodeId, ...]) -> dict[NodeId, tuple[int, int]]:
+        """Of each of these sites, and of a customer as 0: how many trades were made, how many confirmed."""
+
+
 class World:
     """One market. `agenda.run(until)` lets it live."""
 
-    def __init__(self, scenario: Scenario, seed: int, recorder: Recorder, build: Build = PRODUCT) -> None:
-        """Everything is up and nothing has happened."""
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        recorder: Recorder,
+        build: Build = PRODUCT,
+        seals: SimulatedSeals | None = None,
+    ) -> None:
+        """Everything is up and nothing has happened; `seals`, where sources disclose their keys."""
+        self.seals = seals
         self.scenario = scenario
         self.seed = seed
         self.build = build
         self.recorder = recorder
         self.agenda = Agenda()
+        self.verifier = KeyedVerifier(seed)
+        self.tamper: Callable[[SimulatedHost, Packet, tuple[NodeId, ...]], bool] | None = None
+        """Sends something else in the place of a multicast, where a member lies; whether it did."""
         self.settings = RingSettings(
             scenario.timing,
             order=OrderRule(scenario.order_in_token),
@@ -382,6 +442,10 @@ class World:
         )
         self.network = Network(self.agenda, seed, model, delays(scenario), branch_of(scenario))
         self.hosts: dict[NodeId, SimulatedHost] = {}
+        self.rosters: Rosters | None = None
+        """Where they change; elsewhere there is one, which everybody has."""
+        if scenario.has_rosters:
+            self.rosters = Rosters(scenario, seed, self.agenda, self.hosts, self.newest, build.book)
         self.disks: dict[NodeId, SiteState | OutboxState | ServerState] = {}
         self.tree = scenario.tree
         backups = {site: self.tree.backup(site) for site in self.tree.secondary_sites}
@@ -405,6 +469,8 @@ class World:
             Collect: self._collected,
             # Its source takes nothing more; what was lost with its outbox, the checkers see.
             NumbersForgotten: lambda _host, _effect: None,
+            NameForged: lambda _host, _effect: None,
+            ChainHeard: lambda _host, _effect: None,
             ReadJournal: self._read_journal,
             PublishAccepted: self._accepted,
             PublishRejected: self._rejected,
@@ -427,6 +493,8 @@ class World:
         """Keys that a source has accepted of what it is being given."""
         self.edge: EdgeOfWorld | None = None
         """Set by whoever makes a world that has one."""
+        self.floor: FloorOfWorld | None = None
+        """Likewise."""
 
     # Nodes --------------------------------------------------------------------------------------
 
@@ -445,10 +513,12 @@ class World:
         self._audience = {
             kind: tuple([member for role in audience for member in roles[role]]) for kind, audience in AUDIENCE.items()
         }
+        if self.seals is not None:
+            self._audience[Receipt] += self.sources
         host.arm()
 
     def add_host(
-        self, node: NodeId, machine: Machine[Ordinary], perform: Callable[[SimulatedHost, object], None]
+        self, node: NodeId, machine: Machine[Ordinary, object], perform: Callable[[SimulatedHost, object], None]
     ) -> SimulatedHost:
         """A host with a clock and a place on the network; its timer is not armed yet."""
         host = SimulatedHost(node, machine, self.agenda, self._clock(node), perform)
@@ -506,27 +576,53 @@ class World:
             return SiteState(Checkpoint(universe=universe), retain=self.scenario.retain_tokens)
         return OutboxState(keys_max=RETAIN_KEYS) if is_source(node) else ServerState()
 
-    def machine(self, node: NodeId, *, forgot: bool = False) -> Machine[Ordinary]:
+    def machine(self, node: NodeId, *, forgot: bool = False) -> Machine[Ordinary, object]:
         """A machine made from what the node's disk says."""
         disk = self.disks[node]
         match disk:
             case SiteState():
                 return self._receiver(node, disk, forgot=forgot)
             case OutboxState():
-                return self.build.source(node, self.settings, disk)
+                chain = None if self.seals is None else self.seals.sealer(node, disk)
+                seal = None if chain is None else chain.seal
+                return self.build.source(node, self.settings, disk, seal, self.notary(node), chain)
             case ServerState():
                 rank = self.servers.index(node) if node in self.servers else len(self.servers)
                 # No regions: a scenario gives its ring in the order that it wants.
                 servers = tuple(map(server_id, range(1, self.scenario.servers + 1)))
-                return self.build.server(node, self.settings, rank, {}, disk, servers)
+                return self.build.server(node, self.settings, rank, {}, disk, servers, self.notary(node))
 
-    def _receiver(self, node: NodeId, disk: SiteState, *, forgot: bool) -> Machine[Ordinary]:
+    def _receiver(self, node: NodeId, disk: SiteState, *, forgot: bool) -> Machine[Ordinary, object]:
         """A primary or a secondary receiver."""
         tree = self.tree
-        secret = digest_of(f"{self.seed}/{node}/nonces".encode())
+        fits = None if self.seals is None else self.seals.fits
+        secret = short_digest_of(f"{self.seed}/{node}/nonces".encode())
         if not tree.depth(node):
-            return self.build.receiver(node, self.settings, secret, disk, forgot=forgot, groups=self.groups)
-        return self.build.secondary(node, self.settings, groups=self.groups, state=disk, secret=secret)
+            return self.build.receiver(
+                node,
+                self.settings,
+                secret,
+                disk,
+                forgot=forgot,
+                groups=self.groups,
+                notary=self.notary(node),
+                fits=fits,
+            )
+        return self.build.secondary(
+            node, self.settings, groups=self.groups, state=disk, secret=secret, notary=self.notary(node), fits=fits
+        )
+
+    def notary(self, node: NodeId) -> Notary:
+        """Signs as a node, with a key that only this node has; signs nothing in a world without signatures."""
+        signatures = self.scenario.signatures
+        if signatures == "off":
+            return Notary()
+        verifier = self.verifier if self.rosters is None else self.rosters.verifier(node)
+        return Notary(self.signer(node), verifier, receipts=signatures == "receipts")
+
+    def signer(self, node: NodeId) -> Signer:
+        """Signs as a node, or as the operator."""
+        return KeyedSigner(self.seed, node) if self.rosters is None else self.rosters.signer(node)
 
     # Submissions --------------------------------------------------------------------------------
 
@@ -572,16 +668,20 @@ class World:
         match packet:
             case Receipt():
                 recorder.fact(ReceiptSent(self.agenda.now, host.node, packet.epoch, packet.held))
-            case Token() | TokenPart(part=0):
+            case Token() | TokenPart(part=0) if packet.sender == host.node:
                 self._token_sent(host, packet)
             case Join():
                 recorder.fact(Voted(self.agenda.now, host.node, packet.ballot))
+            case Disclose():
+                recorder.fact(Disclosed(self.agenda.now, host.node, packet.links))
             case Invite():
                 recorder.fact(Invited(self.agenda.now, host.node, packet.ballot))
             case NewRing() if is_server(host.node):
                 self._formed(host, packet)
             case _:
                 pass
+        if self.tamper is not None and self.tamper(host, packet, self._audience[kind]):
+            return
         frame = encode(packet)
         self.network.multicast(host.node, self._audience[kind], (decode(frame),), len(frame))
 
@@ -644,6 +744,8 @@ class World:
             case RingInstalled(ring, keep, _):
                 self.recorder.fact(Installed(self.agenda.now, host.node, ring, keep))
                 self._log_changed(host)
+                if self.floor is not None:
+                    self.floor.cut(host.node, keep)
             case LogReplaced(point, ring, _):
                 now, node = self.agenda.now, host.node
                 if ring is not None:
@@ -653,14 +755,21 @@ class World:
                 if self.edge is not None:
                     self.edge.replaced(node, following)
                 self._log_changed(host)
+                if self.floor is not None:
+                    self.floor.cut(node, number)
             case RingDecided(ring):
                 self._formed(host, ring)
             case OutboxAppended(_, number, payload):
                 self._submit(host.node, number, payload_digest(payload))
+                if self.seals is not None:
+                    link = self.seals.link(host.node, number)
+                    self.fact(Sealed(self.agenda.now, host.node, number, link))
             case OutboxFreed(base):
                 self.fact(Freed(self.agenda.now, host.node, base))
-            case _:
+            case EntryAppended() | BallotChosen():
                 pass
+            case _:
+                assert_never(record)
 
     @staticmethod
     def _log_changed(host: SimulatedHost) -> None:
@@ -703,14 +812,19 @@ class World:
                 effect.due,
                 abs(host.clock.error_ns(now)) <= bound,
                 effect.uncertified,
+                effect.links,
             )
         )
         if self.edge is not None:
             self.edge.released(host, effect)
+        if self.floor is not None:
+            self.floor.moved(host)
 
     def _completed(self, host: SimulatedHost, effect: EntryCompleted) -> None:
         entry = effect.entry
         token = entry.token
+        if self.rosters is not None:
+            self.rosters.completed(host.node, token)
         self.fact(
             Completed(
                 self.agenda.now,
@@ -723,6 +837,8 @@ class World:
                 token.control,
             )
         )
+        if self.floor is not None:
+            self.floor.moved(host)
 
     def _suspected(self, host: SimulatedHost, effect: RingSuspected) -> None:
         self.fact(Suspected(self.agenda.now, host.node, effect.token_number, effect.suspect, effect.reason))
@@ -755,7 +871,7 @@ class World:
         self.recorder.fact(fact)
 
 
-# ---- What happened in a run: facts for the checkers, figures for the report, a digest for reproduction.
+# What happened in a run: facts for the checkers, figures for the report, a digest for reproduction.
 
 
 _REMEMBERED = 1_024

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-# ---- Whether a plan holds on a day: the mean and the peak of every stripe against its rate.
+# Whether a plan holds on a day: the mean and the peak of every stripe against its rate.
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +238,6 @@ def _worth(
     )
 
 
-# ---- listeners
-
-
 def _joined(history: History, numbers: Integers, portfolios: Sequence[Integers]) -> tuple[float, float, float]:
     """Means over portfolios: stripes to join, the share of traffic on the best of them, and what is wanted of all."""
     if not portfolios:
@@ -297,7 +294,7 @@ def _sectors(
     return rows
 
 
-# ---- how many stripes a hash needs
+# How many stripes a hash needs
 
 
 def _needed(plan: StripePlan, history: History, patience: int, sizes: PacketSizes) -> int | None:

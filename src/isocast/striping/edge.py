@@ -32,7 +32,9 @@ from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.market import EventFlag, EventKind
 from isocast.wire.events import EVENT_DTYPE, EventArray
-from isocast.wire.packets import ControlKind, digest_of
+from isocast.wire.limits import IP_UDP_BYTES
+from isocast.wire.packets import ControlKind, short_digest_of
+from isocast.wire.stripe_proofs import stripe_proof_bytes
 
 __all__ = ["EdgeSettings", "EdgeStriper"]
 
@@ -60,6 +62,21 @@ class EdgeSettings:
     """Stocks are introduced on their stripe, and again after so long; 0: never."""
     zone: str = "UTC"
     """Where it is midnight when all are introduced anew."""
+    proof_ns: int = 0
+    """Between two proofs of a stripe; 0: stripes are not proven."""
+    seal_bytes: int = 0
+    """Around each datagram of a stripe that is sealed."""
+
+    def reserved(self, stripes: int) -> int:
+        """Bytes of each token period that packets leave free: for a heartbeat, and a share of the next PROOF."""
+        beat = self.reserve_bytes + self.seal_bytes
+        if not self.proof_ns:
+            return beat
+        return beat + -(-self.proof_bytes(stripes) * self.token_period_ns // max(self.token_period_ns, self.proof_ns))
+
+    def proof_bytes(self, stripes: int) -> int:
+        """IP bytes of a PROOF of one packet, beside those of so many stripes."""
+        return IP_UDP_BYTES + self.seal_bytes + stripe_proof_bytes(1, stripes.bit_length())
 
     @property
     def digest(self) -> bytes:
@@ -67,8 +84,10 @@ class EdgeSettings:
         own = (self.token_period_ns, self.release_delay_ns, self.release_rate, self.patience, self.reserve_bytes)
         if self.introduce_ns:
             own += (self.introduce_ns, self.zone)  # type: ignore[assignment]
+        if self.proof_ns or self.seal_bytes:
+            own += (self.proof_ns, self.seal_bytes)  # type: ignore[assignment]
         sizes = (self.sizes.packet_bytes, self.sizes.mtu, *self.sizes.kind_bytes, *self.sizes.kind_numbers)
-        return digest_of(repr((own, sizes)).encode())
+        return short_digest_of(repr((own, sizes)).encode())
 
 
 @dataclass(slots=True)
@@ -137,13 +156,18 @@ class EdgeStriper:
 
     def learn(self, plan: StripePlan) -> None:
         """A plan that an entry may announce; it changes nothing by itself."""
-        for stripe in plan.of_core(self.core):
-            least = self._settings.sizes.least_budget
-            if self._budget(stripe.rate) < least:
+        settings, stripes = self._settings, plan.of_core(self.core)
+        reserve = settings.reserved(len(stripes))
+        # What a packet needs beside what is kept free; and a PROOF, which may take more than was kept free for it.
+        needed = max(
+            settings.sizes.least_budget + reserve, settings.proof_bytes(len(stripes)) * bool(settings.proof_ns)
+        )
+        for stripe in stripes:
+            if budget_bytes(stripe.rate, settings.token_period_ns) < needed:
                 period = f"{self._settings.token_period_ns / MILLISECOND:g} ms"
                 rule = (
                     f"{rate_text(stripe.rate)} are {budget_bytes(stripe.rate, self._settings.token_period_ns):,} bytes "
-                    f"in a token period of {period}; one packet needs {least + self._settings.reserve_bytes}"
+                    f"in a token period of {period}; one packet needs {needed}"
                 )
                 raise ConfigurationError(plan.file, f'stripe "{stripe.name}".rate', rule)
         plan.spare_of(self.core)
@@ -286,21 +310,21 @@ class EdgeStriper:
 
     # ---- plans
 
-    def _budget(self, rate: int) -> int:
-        return budget_bytes(rate, self._settings.token_period_ns) - self._settings.reserve_bytes
+    def _budget(self, rate: int, stripes: int) -> int:
+        return budget_bytes(rate, self._settings.token_period_ns) - self._settings.reserved(stripes)
 
     def _enter(self, plan: StripePlan) -> None:
         """Follow a plan: numbers go on, and what waits for a symbol that moved waits on its new stripe, at the end."""
         before, self._queues, self.plan = self._queues, {}, plan
-        settings = self._settings
-        for stripe in plan.of_core(self.core):
+        settings, stripes = self._settings, plan.of_core(self.core)
+        for stripe in stripes:
             queue = before.pop(stripe.number, None)
             if queue is None:
                 queue = self.queue_class(
                     stripe.number, 0, settings.token_period_ns, settings.patience, settings.sizes,
                     next_number=self._retired.pop(stripe.number, 1),
                 )  # fmt: skip
-            queue.budget = self._budget(stripe.rate)
+            queue.budget = self._budget(stripe.rate, len(stripes))
             self._queues[stripe.number] = queue
         moved: list[tuple[EventArray, Sequences]] = []
         for number, queue in self._queues.items():

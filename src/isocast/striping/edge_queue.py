@@ -21,7 +21,7 @@ from isocast.wire.events import EVENT_DTYPE, EventArray
 __all__ = ["EdgePacket", "EdgeQueue", "QueueState", "are_prices", "conflate"]
 
 
-# ---- Which events of an overfull stripe may be left out: older prices of what has a newer one. Never anything else.
+# Which events of an overfull stripe may be left out: older prices of what has a newer one. Never anything else.
 #
 # Quotes of one side and last sales are conflated, each by symbol and floor, and sales that may not be last by their
 # conditions apart from those that may. Auctions, official prices, statuses, corrections, cancels, marks, directories

@@ -19,7 +19,7 @@ from isocast.striping.plan import NUMBER_MAX, STRIPES_MAX, SYMBOLS_MAX, VERSION_
 from isocast.terms.errors import RemoteProtocolError
 from isocast.wire.events import are_events
 from isocast.wire.limits import EVENT_BYTES, MAX_NUMBER
-from isocast.wire.packets import DIGEST_BYTES, digest_of
+from isocast.wire.packets import SHORT_DIGEST_BYTES, short_digest_of
 
 __all__ = ["StriperSnapshot", "read_striper_snapshot", "write_striper_snapshot"]
 
@@ -66,7 +66,7 @@ def write_striper_snapshot(snapshot: StriperSnapshot) -> bytes:
     """For a file or a door."""
     body = json.dumps(asdict(snapshot), default=_hex, separators=(",", ":")).encode()
     packed = zlib.compress(body, 1)
-    return _MAGIC + packed + digest_of(_MAGIC, packed)
+    return _MAGIC + packed + short_digest_of(_MAGIC, packed)
 
 
 def _hex(value: object) -> str:
@@ -77,10 +77,10 @@ def _hex(value: object) -> str:
 
 def read_striper_snapshot(raw: bytes) -> StriperSnapshot:
     """What was written; RemoteProtocolError for anything else."""
-    if len(raw) < len(_MAGIC) + DIGEST_BYTES or not raw.startswith(_MAGIC):
+    if len(raw) < len(_MAGIC) + SHORT_DIGEST_BYTES or not raw.startswith(_MAGIC):
         raise RemoteProtocolError("not a snapshot of an edge striper")
-    packed, digest = raw[len(_MAGIC) : -DIGEST_BYTES], raw[-DIGEST_BYTES:]
-    if digest_of(_MAGIC, packed) != digest:
+    packed, digest = raw[len(_MAGIC) : -SHORT_DIGEST_BYTES], raw[-SHORT_DIGEST_BYTES:]
+    if short_digest_of(_MAGIC, packed) != digest:
         raise RemoteProtocolError("the digest of a striper's snapshot is wrong")
     reader = zlib.decompressobj()
     try:
@@ -101,7 +101,7 @@ def _snapshot(value: dict[str, Any]) -> StriperSnapshot:
     settings = bytes.fromhex(value.pop("settings_digest"))
     introduced = _directory(value.pop("introduced", ""))
     if (
-        {len(digest), len(settings)} != {DIGEST_BYTES}
+        {len(digest), len(settings)} != {SHORT_DIGEST_BYTES}
         or len(queues) > STRIPES_MAX
         or not isinstance(value["token_ended"], bool)
     ):
@@ -127,7 +127,7 @@ def _notice(row: dict[str, Any] | None) -> PlanNotice | None:
     notice = PlanNotice(**(row | {"digest": bytes.fromhex(row["digest"])}))
     _insist_on_numbers([notice.version, notice.stripes, notice.symbols])
     if (
-        len(notice.digest) != DIGEST_BYTES
+        len(notice.digest) != SHORT_DIGEST_BYTES
         or not 1 <= notice.version <= VERSION_MAX
         or not 1 <= notice.stripes <= STRIPES_MAX
         or notice.symbols > SYMBOLS_MAX

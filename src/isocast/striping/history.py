@@ -219,7 +219,7 @@ def _active(slices: Integers, slice_ns: int) -> int:
     return int(steps[steps <= _PAUSE_NS].sum()) + slice_ns
 
 
-# ---- Tables of text for a plan: counts of messages by symbol and time, and the sectors of symbols.
+# Tables of text for a plan: counts of messages by symbol and time, and the sectors of symbols.
 
 
 COUNT_COLUMNS = ("symbol", "time", "count")

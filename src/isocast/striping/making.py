@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-# ---- Which symbols belong together: those of one sector, and those that are busy at the same moments (§4.4).
+# Which symbols belong together: those of one sector, and those that are busy at the same moments (§4.4).
 #
 # Activity is compared in frames of the day. What the whole market does, openings and closes, says nothing about kinship
 # and is taken off; what is left of two symbols is correlated.
@@ -81,7 +81,7 @@ class Kinship:
         return scores
 
 
-# ---- Symbols find their kin: stripes that are full enough exchange symbols until each is where it moves with the
+# Symbols find their kin: stripes that are full enough exchange symbols until each is where it moves with the
 # others.
 #
 # Filling stripes gives few of them, and the first takes whatever fits. Here nobody joins a stripe that has no room, and
@@ -397,7 +397,7 @@ def _plain(text: str) -> str:
     return "-".join(words)
 
 
-# ---- A plan adjusted to a new history: symbols stay where they are unless a stripe has become too busy (§4.4).
+# A plan adjusted to a new history: symbols stay where they are unless a stripe has become too busy (§4.4).
 
 
 _TRIES = 4

@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.terms.errors import LocalProtocolError
-from isocast.wire.packets import ReleasedPacket, digest_of
+from isocast.wire.packets import ReleasedPacket, short_digest_of
 
 __all__ = ["MARKS_MAX", "MergedRun", "StripeClocks", "StripeCut", "StripeMerge"]
 
 
-# ---- A time cut across stripes: what existed at an instant, the same for all who ask (§4.4).
+# A time cut across stripes: what existed at an instant, the same for all who ask (§4.4).
 #
 # A message exists from the instant of its token on. Instants are scheduled, and shared by all receivers, so the last
 # sequence of a stripe at T is a fact that two receivers never see differently. It is known once the stripe's tokens
@@ -50,7 +50,7 @@ class StripeCut:
     @property
     def digest(self) -> bytes:
         """16 bytes: two who compare cuts compare these."""
-        return digest_of(_INSTANT.pack(self.instant), *[_POSITION.pack(*row) for row in self.last])
+        return short_digest_of(_INSTANT.pack(self.instant), *[_POSITION.pack(*row) for row in self.last])
 
     def of(self, stripe: int) -> int:
         """The last sequence of one stripe."""

@@ -24,7 +24,8 @@ END_TIMES = 30
 """How often the end of a session is said, a second apart."""
 LATE_NS = 10 * SECOND
 """What was due longer ago is not sent any more: whoever lacks it asks."""
-_HEARTBEAT_BYTES = IP_UDP_BYTES + HEADER_BYTES
+_PROOFS_MAX = 64
+"""Bounds: proofs of one stripe that wait for room; the oldest give way, and whoever lacks one asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,10 @@ class SendStripe:
 
     stripe: int
     raw: bytes
+    proof: bool = False
+    """Whether it is a PROOF, for the group beside the stripe's."""
+    instant: int = 0
+    """When it was due, or the first packet of a PROOF; of a heartbeat and an end, now."""
 
 
 @dataclass(slots=True)
@@ -44,6 +49,7 @@ class SenderCounts:
     ip_bytes: int = 0
     heartbeats: int = 0
     ends: int = 0
+    proofs: int = 0
     not_sent: int = 0
     """Packets that were due too long ago, or that the network did not take: whoever lacks them asks."""
     not_sent_messages: int = 0
@@ -76,7 +82,8 @@ class _Flight:
     size: int
     begun: int
     packet: StripePacket | None = None
-    """None for a heartbeat, and for the end of a session."""
+    """None for a heartbeat, a PROOF, and the end of a session."""
+    proof: bool = False
 
 
 @dataclass(slots=True)
@@ -89,6 +96,8 @@ class _PacedStripe:
     sent_at: int
     """When something was last sent."""
     gate: RateGate
+    proofs: deque[tuple[bytes, int]] = field(default_factory=lambda: deque(maxlen=_PROOFS_MAX))
+    """With the instants that decide who paid for them."""
     waiting: deque[StripePacket] = field(default_factory=deque)
     ending: deque[_Ending] = field(default_factory=deque)
     retired: bool = False
@@ -107,12 +116,14 @@ class PacedSender:
 
     gate_class: type[RateGate] = RateGate
 
-    def __init__(self, period_ns: int, now: int, made_to: int = NEVER) -> None:
+    def __init__(self, period_ns: int, now: int, made_to: int = NEVER, overhead: int = 0) -> None:
         """Who was started a moment ago does not know what was sent before: it waits for a token period first.
 
-        `made_to`: as of `made`, which moves it; NEVER where packets are always given in time.
+        `made_to`: as of `made`, which moves it; NEVER where packets are always given in time. `overhead`: bytes around
+        each datagram, where stripes are sealed.
         """
         self._made_to = made_to
+        self._headers = IP_UDP_BYTES + overhead
         self.counts = SenderCounts()
         self._period_ns = period_ns
         self._stripes: dict[int, _PacedStripe] = {}
@@ -147,6 +158,20 @@ class PacedSender:
         if line is not None:
             line.ending.append(_Ending(end.session.encode("ascii"), end.next_number, following, now))
 
+    def prove(self, stripe: int, raw: bytes, instant: int) -> None:
+        """A PROOF of what is due at an instant.
+
+        It leaves before everything else of its stripe that has not left, as soon as there is room.
+        """
+        line = self._stripes.get(stripe)
+        if line is not None:
+            line.proofs.append((raw, instant))
+
+    def room(self, stripe: int) -> int:
+        """Bytes that a datagram of a stripe may have."""
+        line = self._stripes.get(stripe)
+        return 0 if line is None else line.budget - self._headers
+
     # ---- time
 
     def next_deadline(self) -> int:
@@ -155,13 +180,16 @@ class PacedSender:
         for line in self._stripes.values():
             if line.flight is not None:
                 continue
+            if line.proofs:
+                deadline = min(deadline, self._room_at(line, self._size(line.proofs[0][0]), line.budget))
+                continue
             if line.waiting:
                 packet = line.waiting[0]
-                deadline = min(deadline, max(packet.due, self._room_at(line, _size(packet.raw), packet.budget)))
+                deadline = min(deadline, max(packet.due, self._room_at(line, self._size(packet.raw), packet.budget)))
             if not line.retired:
-                beat = line.sent_at + HEARTBEAT_NS if self._may_beat() else NEVER
+                beat = line.sent_at + HEARTBEAT_NS if self.may_beat else NEVER
                 at = min([beat, *[ending.at for ending in line.ended()]])
-                deadline = min(deadline, max(at, self._room_at(line, _HEARTBEAT_BYTES, line.budget)))
+                deadline = min(deadline, max(at, self._room_at(line, self._beat_bytes, line.budget)))
         return deadline
 
     def poll(self, now: int) -> tuple[SendStripe, ...]:
@@ -176,8 +204,11 @@ class PacedSender:
         flight, line.flight, self._now = line.flight, None, now
         if flight is None:
             return ()
-        line.sent_at = now
         line.gate.note(now, flight.size)
+        if flight.proof:
+            self.counts.proofs += taken
+        else:
+            line.sent_at = now
         packet = flight.packet
         if packet is not None and taken:
             self._count(packet, flight)
@@ -188,9 +219,17 @@ class PacedSender:
 
     def _next(self, number: int, line: _PacedStripe) -> SendStripe | None:
         now = self._now
+        if line.proofs:
+            raw, instant = line.proofs[0]
+            size = self._size(raw)
+            if self._room_at(line, size, line.budget) > now:
+                return None
+            line.proofs.popleft()
+            line.flight = _Flight(size, now, proof=True)
+            return SendStripe(number, raw, proof=True, instant=instant)
         while line.waiting:
             packet = line.waiting[0]
-            size = _size(packet.raw)
+            size = self._size(packet.raw)
             late = now - packet.due > LATE_NS
             if now < packet.due or (not late and self._room_at(line, size, packet.budget) > now):
                 break
@@ -198,7 +237,7 @@ class PacedSender:
             line.session, line.next_number = packet.session, packet.number + packet.count
             if not late:
                 line.flight = _Flight(size, now, packet)
-                return SendStripe(number, packet.raw)
+                return SendStripe(number, packet.raw, instant=packet.due)
             self._keep_back(packet)
         return None if line.retired else self._beat(number, line)
 
@@ -221,22 +260,23 @@ class PacedSender:
         """Of a session that ended, that it did; or the next number, where nothing was said for a while."""
         now = self._now
         ending = next((one for one in line.ended() if one.at <= now), None)
-        silent = self._may_beat() and now >= line.sent_at + HEARTBEAT_NS
-        if (ending is None and not silent) or self._room_at(line, _HEARTBEAT_BYTES, line.budget) > now:
+        silent = self.may_beat and now >= line.sent_at + HEARTBEAT_NS
+        if (ending is None and not silent) or self._room_at(line, self._beat_bytes, line.budget) > now:
             return None
-        line.flight = _Flight(_HEARTBEAT_BYTES, now)
+        line.flight = _Flight(self._beat_bytes, now)
         if ending is None:
             self.counts.heartbeats += 1
-            return SendStripe(number, heartbeat(line.session, line.next_number))
+            return SendStripe(number, heartbeat(line.session, line.next_number), instant=now)
         if line.session == ending.session:
             line.session, line.next_number = ending.following, 1
         self.counts.ends += 1
         ending.at, ending.left = now + HEARTBEAT_NS, ending.left - 1
         if not ending.left:
             line.ending.remove(ending)
-        return SendStripe(number, end_of_session(ending.session, ending.next_number))
+        return SendStripe(number, end_of_session(ending.session, ending.next_number), instant=now)
 
-    def _may_beat(self) -> bool:
+    @property
+    def may_beat(self) -> bool:
         """A beat says that nothing older than `LATE_NS` comes behind what was sent."""
         return self._made_to >= self._now - LATE_NS
 
@@ -255,6 +295,18 @@ class PacedSender:
         """Of each stripe its session, and the number that comes next."""
         return {number: (line.session, line.next_number) for number, line in self._stripes.items() if not line.retired}
 
+    @property
+    def ending(self) -> list[tuple[int, bytes, int]]:
+        """(stripe, session, next number) of sessions that are over, and everything of them was sent."""
+        return [
+            (number, ending.session, ending.next_number)
+            for number, line in self._stripes.items()
+            for ending in line.ended()
+        ]
 
-def _size(raw: bytes) -> int:
-    return IP_UDP_BYTES + len(raw)
+    @property
+    def _beat_bytes(self) -> int:
+        return self._headers + HEADER_BYTES
+
+    def _size(self, raw: bytes) -> int:
+        return self._headers + len(raw)

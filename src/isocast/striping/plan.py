@@ -24,7 +24,7 @@ from isocast.terms.instants import SECOND
 from isocast.terms.market import SYMBOL_BYTES, Symbol
 from isocast.terms.quantities import duration_text, parse_duration, suggestion
 from isocast.wire.limits import MAX_STRIPE
-from isocast.wire.packets import DIGEST_BYTES, ControlEntry, ControlKind, digest_of
+from isocast.wire.packets import SHORT_DIGEST_BYTES, ControlEntry, ControlKind, short_digest_of
 
 __all__ = [
     "NAME_MAX",
@@ -58,7 +58,7 @@ PERIOD_MAX_NS = 3_600 * SECOND
 
 _HEAD = Struct("<IQI")
 _STRIPE = Struct("<IHQBHI")
-_ENTRY = Struct(f"<{DIGEST_BYTES}sII")
+_ENTRY = Struct(f"<{SHORT_DIGEST_BYTES}sII")
 
 Symbols = npt.NDArray[np.bytes_]
 Numbers = npt.NDArray[np.uint32]
@@ -118,7 +118,7 @@ class StripePlan:
                 _STRIPE.pack(stripe.number, stripe.core, stripe.rate, flags, len(name), len(stripe.symbols)) + name
             )
             parts += [Symbol(symbol).fixed for symbol in stripe.symbols]
-        return digest_of(*parts)
+        return short_digest_of(*parts)
 
     @cached_property
     def by_number(self) -> Mapping[int, EdgeStripe]:
@@ -186,9 +186,6 @@ def _sorted_symbols(stripe: EdgeStripe) -> EdgeStripe:
     return EdgeStripe(stripe.number, stripe.core, stripe.name, stripe.rate, symbols, stripe.spare, stripe.conflated)
 
 
-# ---- rules
-
-
 def _check(plan: StripePlan) -> None:
     file = plan.file
     if not 1 <= plan.version <= VERSION_MAX:
@@ -238,9 +235,6 @@ def _insist_on_one(file: str, key: str, values: Iterable[str]) -> None:
         met.add(value)
 
 
-# ---- the ordered entry
-
-
 @dataclass(frozen=True, slots=True)
 class PlanNotice:
     """What a control entry says of a plan: enough to know it by, not the plan itself."""
@@ -270,7 +264,7 @@ def read_plan_entry(entry: ControlEntry) -> PlanNotice:
     return PlanNotice(entry.subject, digest, stripes, symbols)
 
 
-# ---- A stripe plan as a file, TOML or JSON: every key checked, a mistyped one answered with the nearest.
+# A stripe plan as a file, TOML or JSON: every key checked, a mistyped one answered with the nearest.
 
 
 PLAN_BYTES_MAX = 64 << 20
@@ -364,9 +358,6 @@ def _flag(file: str, key: str, row: Mapping[str, Any]) -> bool:
     if not isinstance(value, bool):
         raise ConfigurationError(file, key, "must be true or false")
     return value
-
-
-# ---- out
 
 
 def plan_as_json(plan: StripePlan) -> dict[str, object]:

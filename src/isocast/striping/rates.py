@@ -58,7 +58,7 @@ def stripes_that_fit(line_rate: int, stripe_rate: int) -> int:
     return line_rate // stripe_rate
 
 
-# ---- Bytes in any span of one length, wherever it begins: kept below a budget, or measured.
+# Bytes in any span of one length, wherever it begins: kept below a budget, or measured.
 
 
 class RateGate:

@@ -5,6 +5,9 @@ the plan's first core stripe. Without a plan, symbols are split by a hash of the
 bytes over the characters, as a big-endian number, modulo the number of stripes, counts into the ascending list of
 stripes.
 
+A topic of opaque messages travels in one stripe, by the same hash of its name, with a plan or without: a topic's order
+is that of one sequence, whatever the keys of its messages.
+
 An event of no symbol, such as a floor's opening, is for everybody: it goes into every stripe. The first of them has it
 as it is; in the others it is marked COPIED, so that whoever hears several stripes counts it once.
 """
@@ -23,6 +26,7 @@ from isocast.striping.rates import rate_text
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import SYMBOL_BYTES, EventFlag, Symbol
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
+from isocast.wire.opaque import OpaqueMessage, check_topic, is_opaque, read_opaque_or_none
 
 __all__ = ["CoreRoutes", "CustomerStripes", "choose_stripes", "heard_once", "stripes_for", "symbol_hash"]
 
@@ -54,6 +58,21 @@ class CoreRoutes:
     def stripe_of(self, symbol: str) -> int:
         """Of one symbol."""
         return int(self.stripes_of(np.array([symbol.encode("ascii")], f"S{SYMBOL_BYTES}"))[0])
+
+    def stripe_of_topic(self, topic: str) -> int:
+        """Of a topic of opaque messages; LocalProtocolError for what is no topic."""
+        return self.stripes[symbol_hash(check_topic(topic).encode("ascii")) % len(self.stripes)]
+
+    def split_topics(self, messages: Iterable[OpaqueMessage], among: Collection[int]) -> dict[int, list[OpaqueMessage]]:
+        """The messages of each stripe, in their order; LocalProtocolError for a topic of a stripe outside `among`."""
+        parts: dict[int, list[OpaqueMessage]] = {}
+        for message in messages:
+            stripe = self.stripe_of_topic(message.topic)
+            if stripe not in among:
+                rule = f"topic {message.topic} travels in stripe {stripe}, where this source does not publish"
+                raise LocalProtocolError(rule)
+            parts.setdefault(stripe, []).append(message)
+        return parts
 
     def stripes_of(self, symbols: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint16]:
         """Of each symbol; for an event of no symbol the first stripe."""
@@ -109,8 +128,12 @@ class CoreRoutes:
         return part
 
     def strangers(self, stripe: int, payloads: Iterable[bytes]) -> Iterator[tuple[str, int]]:
-        """(symbol, its stripe) of events that are not for a stripe; what is no event is nobody's."""
+        """(symbol or topic, its stripe) of what is not for a stripe; what is neither is nobody's."""
         for payload in payloads:
+            if is_opaque(payload):
+                homes = [(one.topic, self.stripe_of_topic(one.topic)) for one in read_opaque_or_none(payload) or ()]
+                yield from [(topic, home) for topic, home in homes if home != stripe]
+                continue
             if not are_events(payload):
                 continue
             symbols = np.frombuffer(payload, EVENT_DTYPE)["symbol"]

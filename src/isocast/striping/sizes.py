@@ -6,7 +6,7 @@ A packet is IP 20 + UDP 8 + MoldUDP64 20 = 48 bytes and its messages, 2 + length
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,8 +16,9 @@ from isocast.feeds.stripe_writer import KIND_MESSAGES
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventKind
 from isocast.wire.limits import EVENT_BYTES, JUMBO_MTU, STANDARD_MTU
+from isocast.wire.stripe_proofs import BLOCK_BYTES
 
-__all__ = ["FEED_SIZES", "ITCH_SIZES", "PACKET_BYTES", "PacketSizes"]
+__all__ = ["FEED_SIZES", "ITCH_SIZES", "PACKET_BYTES", "PacketSizes", "feed_sizes"]
 
 PACKET_BYTES = 20 + 8 + 20
 """IP + UDP + MoldUDP64, around the messages of a packet."""
@@ -111,3 +112,11 @@ ITCH_SIZES = _sizes(
 """ITCH 5.0: a correction is a broken trade and a new one."""
 FEED_SIZES = _sizes(KIND_MESSAGES)
 """The clear feed of the narrow stripes, as `StripeWriter` writes it: quotes and replaced orders are not carried."""
+_ROOM = 64
+"""What a repair has around a packet that it repeats whole."""
+
+
+def feed_sizes(*, proven: bool = False, seal_bytes: int = 0) -> PacketSizes:
+    """The same, where a PROOF says something of each packet, and where each is sealed."""
+    around = PACKET_BYTES + seal_bytes + (BLOCK_BYTES if proven else 0)
+    return replace(FEED_SIZES, packet_bytes=around, mtu=STANDARD_MTU - (_ROOM if proven else 0))

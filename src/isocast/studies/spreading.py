@@ -96,8 +96,6 @@ def spread(
     return results
 
 
-# ---- processes
-
 _held: list[Any] = []
 """In a worker process: the function, and what all parts share."""
 
@@ -126,9 +124,6 @@ def _by_processes(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-# ---- Spark
 
 
 def _by_spark(

@@ -19,7 +19,16 @@ from typing import NamedTuple
 
 from isocast.terms.market import EventFlag
 
-__all__ = ["LEAN_CONDITIONS", "LEFT_OUT", "TAPE_CONDITIONS", "SaleCondition", "conditions_of", "left_out_reason"]
+__all__ = [
+    "LEAN_CONDITIONS",
+    "LEFT_OUT",
+    "QUOTE_CONDITIONS",
+    "TAPE_CONDITIONS",
+    "SaleCondition",
+    "conditions_of",
+    "left_out_reason",
+    "quote_condition",
+]
 
 _ALL = EventFlag(0)
 _VOLUME_ONLY = EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW
@@ -92,6 +101,26 @@ LEAN_CONDITIONS: Mapping[int, SaleCondition] = MappingProxyType(
     | {1 << 17: SaleCondition("bunched trade"), 1 << 19: TAPE_CONDITIONS["D"], 1 << 27: SaleCondition("cap election")}
 )
 """By the bit of the number that QuantConnect's Lean keeps for each tick."""
+
+
+QUOTE_CONDITIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "A": "slow on the offer",
+        "B": "slow on the bid",
+        "C": "closing",
+        "H": "slow on both sides",
+        "L": "closed",
+        "N": "non-firm",
+        "O": "opening",
+        "R": "regular",
+    }
+)
+"""Of quotes, by the letter of both tapes. They take nothing away from a quote: they are counted."""
+
+
+def quote_condition(letter: str) -> str:
+    """The name of a quote's condition; one that is not known is named as it stands there."""
+    return QUOTE_CONDITIONS.get(letter, f"unknown {letter!r}") if letter.strip() else "regular"
 
 
 LEFT_OUT: Mapping[EventFlag, str] = MappingProxyType(

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 __all__ = [
+    "AnotherMarketError",
     "ConfigurationError",
     "FeedError",
     "ForgeryError",
     "IsocastError",
     "JournalError",
     "JournalFull",
+    "LedgerError",
+    "LedgerFault",
     "LocalProtocolError",
     "NodeFailedError",
+    "OfficeError",
+    "OfficeFault",
+    "PackageError",
     "RemoteProtocolError",
+    "RosterError",
     "RowError",
     "StoreError",
     "StoreFull",
     "StoreGone",
     "StrangerError",
+    "TraderLostError",
+    "TraderRefusedError",
     "TransportError",
+    "UnpaidError",
 ]
 
 
@@ -37,12 +49,127 @@ class ForgeryError(RemoteProtocolError):
     """The authentication tag is not the sender's."""
 
 
+class RosterError(RemoteProtocolError):
+    """A roster or a revocation that does not count; the message says why, and what to do."""
+
+
 class StrangerError(RemoteProtocolError):
     """Nobody here has a key of this sender."""
 
 
+class PackageError(RemoteProtocolError):
+    """A customer's package, or its secret, that opens nothing here; the message says what to do, and no secret."""
+
+
+class UnpaidError(RemoteProtocolError):
+    """A packet of a service or period that was not bought: nothing of it can be read."""
+
+
+class OfficeFault(StrEnum):
+    """Why a box office does not do what it was asked for."""
+
+    BAD_REQUEST = "bad-request"
+    UNAUTHORISED = "unauthorised"
+    FORBIDDEN = "forbidden"
+    UNKNOWN = "unknown"
+    CONFLICT = "conflict"
+    DECLINED = "declined"
+    """Not paid."""
+    LIMITED = "limited"
+    """Too many attempts."""
+    UNAVAILABLE = "unavailable"
+    """Not now."""
+
+
+class OfficeError(IsocastError):
+    """A box office, or a customer's request to one, that does not do it; the message says what to do, and no secret."""
+
+    def __init__(self, fault: OfficeFault, message: str) -> None:
+        """Remember why, so that a service can answer with the right status."""
+        super().__init__(message)
+        self.fault = fault
+
+    def __reduce__(self) -> tuple[type[OfficeError], tuple[OfficeFault, str]]:
+        """Pass from a worker process to its parent with both parts."""
+        return OfficeError, (self.fault, str(self))
+
+
+class LedgerFault(StrEnum):
+    """Why something cannot be posted."""
+
+    AMOUNT = "amount"
+    """Not positive, or larger than can be counted."""
+    UNBALANCED = "unbalanced"
+    """Its legs do not sum to zero."""
+    SHORT = "short"
+    """The account has not enough."""
+    UNRESERVED = "unreserved"
+    """More is spent or freed than was reserved."""
+    FROZEN = "frozen"
+    """An operator has frozen the account."""
+    KEY_USED = "key used"
+    """The same key was used for something else."""
+    UNKNOWN = "unknown"
+    """No such account."""
+    UNSOUND = "unsound"
+    """The books contradict themselves: nothing is posted until that is explained."""
+    UNAVAILABLE = "unavailable"
+    """The database does not answer."""
+
+
+class LedgerError(IsocastError):
+    """The books refuse an entry, and have not changed; the message says why."""
+
+    def __init__(self, fault: LedgerFault, message: str) -> None:
+        """Remember why, so that a gateway can answer with the right reason."""
+        super().__init__(message)
+        self.fault = fault
+
+    def __reduce__(self) -> tuple[type[LedgerError], tuple[LedgerFault, str]]:
+        """Pass from a worker process to its parent with both parts."""
+        return LedgerError, (self.fault, str(self))
+
+
+class AnotherMarketError(RemoteProtocolError):
+    """A packet of another market that uses the same group or port."""
+
+
 class TransportError(IsocastError):
     """This machine refuses a socket; the message names the address, the reason and what to change."""
+
+
+class TraderRefusedError(IsocastError):
+    """A request of a trader that was refused; the message says why, and what to do.
+
+    `reason` is one word or two for programs, such as "funds", "unknown order" or "unauthorised"; `field` is the one
+    that is meant, or empty.
+    """
+
+    def __init__(self, reason: str, message: str, field: str = "") -> None:
+        """Remember the parts, so that a program can decide."""
+        super().__init__(message)
+        self.reason = reason
+        self.field = field
+
+    def __reduce__(self) -> tuple[type[TraderRefusedError], tuple[str, str, str]]:
+        """Pass from a worker process to its parent with all parts."""
+        return TraderRefusedError, (self.reason, str(self), self.field)
+
+
+class TraderLostError(TransportError):
+    """No answer to a request of a trader: whether it was done is not known.
+
+    The same request under the same `client_id` finds out: it is done once, however often it is sent.
+    """
+
+    def __init__(self, client_id: str, message: str) -> None:
+        """Remember the id under which it was sent."""
+        super().__init__(message)
+        self.client_id = client_id
+
+    def __reduce__(self) -> tuple[type[TraderLostError], tuple[str, str]]:
+        """Pass from a worker process to its parent with both parts."""
+        return TraderLostError, (self.client_id, str(self))
 
 
 class NodeFailedError(IsocastError):

@@ -4,7 +4,10 @@ All nodes share one 64-bit space, so that one `sender` field names any of them:
 
     1 .. 65,535                     sites (primary and secondary receivers)
     65,536 .. 131,071               reformation servers
-    131,072 .. 2^32-1               others of the network (retransmit servers, customers)
+    131,072                         the operator, who signs changes and sends no packet
+    131,073 .. 2^31-2               others of the network (retransmit servers, customers)
+    2^31-1                          the box office, which signs what customers bought and sends no packet
+    2^31 .. 2^32-1                  guests: listeners without a seat; known to themselves and at a door, in no packet
     source number << 32 | incarnation   sources, source number from 1
 """
 
@@ -13,25 +16,34 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 __all__ = [
+    "BOX_OFFICE",
     "FIRST_SERVER",
     "NO_EPOCH",
+    "OPERATOR",
     "Epoch",
     "Label",
     "NodeId",
     "describe",
+    "guest_id",
+    "is_guest",
     "is_server",
     "is_site",
     "is_source",
     "other_id",
     "server_id",
     "source_id",
+    "without_incarnation",
 ]
 
 NodeId: TypeAlias = int
 
 FIRST_SERVER = 1 << 16
 _FIRST_OTHER = 1 << 17
+_FIRST_GUEST = 1 << 31
 _INCARNATION_BITS = 32
+
+OPERATOR: NodeId = _FIRST_OTHER
+BOX_OFFICE: NodeId = _FIRST_GUEST - 1
 
 
 class Epoch(NamedTuple):
@@ -66,9 +78,19 @@ def other_id(number: int) -> NodeId:
     return _FIRST_OTHER + number
 
 
+def guest_id(number: int) -> NodeId:
+    """The node id of guest `number`, from 0: at a door one of its places, in a program its own and nobody else's."""
+    return _FIRST_GUEST + number
+
+
 def source_id(number: int, incarnation: int = 1) -> NodeId:
     """The node id of a source in one of its incarnations."""
     return number << _INCARNATION_BITS | incarnation
+
+
+def without_incarnation(node: NodeId) -> NodeId:
+    """The id that all incarnations of a source share; of anybody else its own."""
+    return node >> _INCARNATION_BITS << _INCARNATION_BITS or node
 
 
 def is_site(node: NodeId) -> bool:
@@ -79,6 +101,11 @@ def is_site(node: NodeId) -> bool:
 def is_server(node: NodeId) -> bool:
     """Whether the id is that of a reformation server."""
     return FIRST_SERVER <= node < _FIRST_OTHER
+
+
+def is_guest(node: NodeId) -> bool:
+    """Whether the id is that of a listener without a seat, which no key and no packet belongs to."""
+    return node >> 31 == 1
 
 
 def is_source(node: NodeId) -> bool:
@@ -93,6 +120,10 @@ def describe(node: NodeId) -> str:
         return f"source{number}" if incarnation == 1 else f"source{number}#{incarnation}"
     if is_server(node):
         return f"server{node - FIRST_SERVER}"
+    if node in (OPERATOR, BOX_OFFICE):
+        return "operator" if node == OPERATOR else "box-office"
+    if is_guest(node):
+        return f"guest{node - _FIRST_GUEST}"
     if node > _FIRST_OTHER:
         return f"edge{node - _FIRST_OTHER}"
     return f"site{node}"

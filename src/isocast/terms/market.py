@@ -10,7 +10,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from enum import IntEnum, IntFlag, StrEnum
 from typing import Self
 
-from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.terms.errors import LocalProtocolError
 
 __all__ = [
     "MAX_TICKS",
@@ -136,16 +136,6 @@ class Symbol(str):
         """Eight bytes, zeros at the end."""
         return self.encode("ascii").ljust(SYMBOL_BYTES, b"\0")
 
-    @classmethod
-    def from_fixed(cls, raw: bytes) -> Self:
-        """The symbol in eight bytes that somebody else wrote; zeros or spaces at the end are padding."""
-        if len(raw) != SYMBOL_BYTES:
-            raise RemoteProtocolError(f"symbol of {len(raw)} bytes")
-        try:
-            return cls(raw.rstrip(b"\0 ").decode("ascii"))
-        except (LocalProtocolError, UnicodeDecodeError) as reason:
-            raise RemoteProtocolError(f"symbol {raw!r}") from reason
-
 
 class Mic(str):
     """A floor by its ISO 10383 market identifier code: four capital letters or digits, such as XNYS."""
@@ -162,14 +152,6 @@ class Mic(str):
     def fixed(self) -> bytes:
         """Four bytes."""
         return self.encode("ascii")
-
-    @classmethod
-    def from_fixed(cls, raw: bytes) -> Self:
-        """The floor in four bytes that somebody else wrote."""
-        try:
-            return cls(raw.decode("ascii"))
-        except (LocalProtocolError, UnicodeDecodeError) as reason:
-            raise RemoteProtocolError(f"floor {raw!r}") from reason
 
 
 def to_ticks(price: Decimal | int | str) -> int:

@@ -75,7 +75,7 @@ def counted(number: int, what: str, several: str = "") -> str:
     return f"{number:,} {what if number == 1 else several or what + 's'}"
 
 
-# ---- Did you mean: the known word that is nearest to a mistyped one.
+# Did you mean: the known word that is nearest to a mistyped one.
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

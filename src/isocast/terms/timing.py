@@ -25,9 +25,11 @@ __all__ = [
     "Gate",
     "Profile",
     "Timing",
+    "affords_receipts",
     "all_complete",
     "detection_with_receipts",
     "detection_worst",
+    "early_reading",
     "latency",
     "nack_sets",
     "number",
@@ -37,12 +39,18 @@ __all__ = [
     "reformation",
     "release_delay",
     "retry",
+    "reveal",
     "secondary_retry",
     "seconds",
     "skew",
     "token_period",
     "trade_confirmed",
 ]
+
+_VERIFY_NS = 125 * MICROSECOND
+"""What it costs to verify one signature."""
+_RECEIPTS_SHARE = 20
+"""A twentieth of a token's period is what receipts may cost a member."""
 
 
 class Gate(StrEnum):
@@ -88,6 +96,8 @@ class Timing:
     """τ_t."""
     release_delay_ns: int = 0
     """Δ_A."""
+    reveal_tokens: int = 0
+    """V: tokens within which a source's key must be acknowledged where keys are disclosed; 0 where they are not."""
     minimum_retry_ns: int = field(init=False, default=0)
     """2δ_N+X+P: a request and its answer must have had time to arrive."""
 
@@ -102,6 +112,10 @@ class Timing:
             raise LocalProtocolError("nack_sets (k_p) must be at least 1")
         if self.next_tokens < 1:
             raise LocalProtocolError("next_tokens (L) must be at least 1")
+        if self.reveal_tokens and self.gate is not Gate.MAJORITY:
+            raise LocalProtocolError(
+                "reveal = chain goes with the gate majority alone: a source must see what opens it"
+            )
         if self.detect_ns < 2 * self.clock_error_ns:
             raise LocalProtocolError("detect (δ_N) must be at least 2·clock_error (2ε)")
         put(self, "minimum_retry_ns", 2 * self.detect_ns + self.transmit_ns + self.process_ns)
@@ -154,9 +168,14 @@ class Timing:
         return self.secondary_layers * (self.secondary_detect_ns + self.retries_max * self.secondary_retry_ns)
 
     @property
+    def reveal_ns(self) -> int:
+        """V·τ_t: what waiting for disclosed keys adds; τ_t is at least δ_N+2ε+k_r·τ_r."""
+        return self.reveal_tokens * self.token_period_ns
+
+    @property
     def minimum_release_delay_ns(self) -> int:
-        """Δ_A: completion, the gate's share and the second layer's."""
-        return self.completion_ns + self.gate_ns + self.secondary_ns
+        """Δ_A: completion, the gate's share, that of disclosed keys and the second layer's."""
+        return self.completion_ns + self.gate_ns + self.reveal_ns + self.secondary_ns
 
     @property
     def skew_bound_ns(self) -> int:
@@ -179,7 +198,7 @@ class Timing:
         return one_way_delay_ns + period / 2 + period * loss / (1 - loss) + self.release_delay_ns
 
 
-# ---- The formulas of `timing` for people: in the paper's symbols, with the numbers filled in, and their value.
+# The formulas of `timing` for people: in the paper's symbols, with the numbers filled in, and their value.
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +270,8 @@ def release_delay(timing: Timing) -> Formula:
             symbols, numbers = f"{symbols}+L·τ_t", f"{numbers}+{timing.next_tokens}·{period}"
         case Gate.TOTAL:
             symbols, numbers = f"{symbols}+(m-1)·τ_t", f"{numbers}+{timing.ring_size - 1}·{period}"
+    if timing.reveal_tokens:
+        symbols, numbers = f"{symbols}+V·τ_t", f"{numbers}+{timing.reveal_tokens}·{period}"
     if timing.secondary_ns:
         more = f"{seconds(timing.secondary_detect_ns)}+{timing.retries_max}·{seconds(timing.secondary_retry_ns)}"
         if timing.secondary_layers == 1:
@@ -259,6 +280,19 @@ def release_delay(timing: Timing) -> Formula:
             symbols = f"{symbols}+{timing.secondary_layers}·(δ_S+k_r·τ_{{r,S}})"
             numbers = f"{numbers}+{timing.secondary_layers}·({more})"
     return _formula("Δ_A", symbols, numbers, timing.minimum_release_delay_ns)
+
+
+def reveal(timing: Timing) -> Formula:
+    """What disclosed keys add to Δ_A (§6)."""
+    return _formula("V·τ_t", "V·τ_t", f"{timing.reveal_tokens}·{seconds(timing.token_period_ns)}", timing.reveal_ns)
+
+
+def early_reading(timing: Timing) -> Formula:
+    """How long before its release a receiver could open a message at most, where keys are disclosed (§6)."""
+    delay, added = seconds(timing.release_delay_ns), seconds(timing.reveal_ns)
+    value = timing.recovery_ns + timing.release_delay_ns - timing.reveal_ns
+    symbols = "δ_N+2ε+k_r·τ_r+Δ_A-V·τ_t"
+    return _formula("early", symbols, f"{_recovery_numbers(timing)}+{delay}-{added}", value)
 
 
 def skew(timing: Timing) -> Formula:
@@ -338,7 +372,7 @@ def nack_sets(ring_size: int, sets: int, sender: int = 0) -> tuple[tuple[int, ..
     )
 
 
-# ---- Named sets of times: what to start from on a kind of network, each with the reason for its figures.
+# Named sets of times: what to start from on a kind of network, each with the reason for its figures.
 #
 # δ_N is a little more than the slowest packet that is worth waiting for; P is how late a busy process may run its
 # timers and answers, and an owner later than that stays silent; the rest follows by the formulas of `timing`.
@@ -419,3 +453,8 @@ PROFILES: dict[str, Profile] = {
     for name, detect, process, retries_max, clock_error, secondary_detect, one_way_delay in _FIGURES
 }
 """By name, the fastest first."""
+
+
+def affords_receipts(members: int, token_period_ns: int) -> bool:
+    """Whether every member can verify a receipt of every other one for each token: m·125 µs ≤ 5 % of τ_t."""
+    return members * _VERIFY_NS * _RECEIPTS_SHARE <= token_period_ns

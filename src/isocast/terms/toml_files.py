@@ -48,7 +48,7 @@ _UNITS = ("_ns", "_km", "_bps")
 _Settings = TypeVar("_Settings")
 
 
-# ---- what a file may say
+# What a file may say
 
 
 class Kind(StrEnum):
@@ -143,9 +143,6 @@ class Table:
     keys: tuple[Key, ...]
 
 
-# ---- what is wrong
-
-
 class Faults:
     """Everything that is wrong with one file, in the order in which it was found."""
 
@@ -195,9 +192,6 @@ def shown(value: object) -> str:
             return "a list"
         case _:
             return str(value)
-
-
-# ---- what a file says
 
 
 def read_toml(path: str | Path, bytes_max: int) -> dict[str, object]:
@@ -391,9 +385,6 @@ def _elsewhere(name: str, prefix: str, tables: Iterable[Table]) -> str:
         if (f"{table.name}." if table.name else "") != prefix and any(key.name == name for key in table.keys):
             return f": it belongs into [{table.name}]" if table.name else ": it belongs before the first table"
     return ""
-
-
-# ---- one value
 
 
 def _check(key: Key, value: object) -> object:
@@ -592,5 +583,5 @@ def _distinct(key: Key, values: tuple[object, ...]) -> tuple[object, ...]:
         raise _Wrong("must not be empty")
     twice = [value for value in values if values.count(value) > 1]
     if twice:
-        raise _Wrong(f"{shown(twice[0])} stands in it twice")
+        raise _Wrong(f"{shown(twice[0])} occurs twice")
     return values

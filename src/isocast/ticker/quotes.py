@@ -31,7 +31,7 @@ from isocast.wire.events import EventArray
 __all__ = ["CROSSED", "LINES_MAX", "LOCKED", "QuoteLines", "floor_name", "symbol_name", "take_quotes"]
 
 
-# ---- Lines of a tape: each symbol on each floor, numbered in the order in which they appear in the sequence.
+# Lines of a tape: each symbol on each floor, numbered in the order in which they appear in the sequence.
 
 
 LINES_MAX = 1 << 20

@@ -318,6 +318,18 @@ class TapeFault(StrEnum):
     """The best bid of all floors has become equal to the best offer."""
     CROSSED_MARKET = "crossed-market"
     """The best bid of all floors has risen above the best offer."""
+    UNKNOWN_ORDER = "unknown-order"
+    """A cancel, execution or replacement of an order that is not in the book: left out, the book is not sound."""
+    REUSED_ORDER = "reused-order"
+    """An order under the id of one that stands: it takes its place, the book is not sound."""
+    BEYOND_REST = "beyond-rest"
+    """More is executed or cancelled than an order has left: the order goes, the book is not sound."""
+    LOCKED_BOOK = "locked-book"
+    """The best bid of a floor's book has become equal to its best offer."""
+    CROSSED_BOOK = "crossed-book"
+    """The best bid of a floor's book has risen above its best offer."""
+    GAP = "gap"
+    """Messages are missing: no book is sound before its floor begins another day."""
 
 
 class FaultName(NamedTuple):

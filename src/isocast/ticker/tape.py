@@ -1,5 +1,7 @@
 """The consolidated tape: events in sequence order go in; last sales, best prices, figures, snapshots, digests come out.
 
+Best prices are those of quotes, and of the books of floors that publish orders instead (`ticker.books`).
+
 The same events give the same tape, byte for byte, however they were cut into messages and blocks. Nothing that a
 floor publishes raises: what cannot be believed is counted and named (`ticker.records`).
 
@@ -20,12 +22,14 @@ import numpy as np
 
 from isocast.feeds.tape_digest import DIGEST_BYTES, TapeDigest
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
-from isocast.terms.market import EventKind, MarketStatus
-from isocast.ticker.quotes import CROSSED, QuoteLines, take_quotes
+from isocast.terms.market import EventKind, MarketStatus, Side
+from isocast.ticker.books import BOOK_DTYPE, DAY_MARK, ORDER_DTYPE, OrderBooks, begins_day, is_of_books
+from isocast.ticker.quotes import CROSSED, QuoteLines, floor_name, symbol_name, take_quotes
 from isocast.ticker.records import (
     FLOOR_DTYPE,
     LINE_DTYPE,
     NAMES_KEPT,
+    PRICE_LIMIT,
     SYMBOL_DTYPE,
     TRADE_DTYPE,
     FaultBook,
@@ -38,7 +42,8 @@ from isocast.ticker.records import (
     Words,
 )
 from isocast.ticker.trades import ORIGINAL_DTYPE, Trades
-from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
+from isocast.wire.names import InstrumentNames, name_events
 
 __all__ = [
     "KINDS",
@@ -59,15 +64,21 @@ __all__ = [
 # | description: JSON | tables of fixed records, one after the other |
 #
 # Little-endian. The description has the position, the counts and the faults, and how many records each table has.
+# A tape without full names is written as version 2, which has no table of names: these are events of the directory.
+# One without orders too is written as version 1, which has no tables of books either.
 
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 3
 KINDS = max(EventKind) + 1
 """Of events, each counted."""
 _COUNT_END = 1 << 63
 _MAGIC = b"ISOTAPE\n"
 _HEADER = Struct("<8sIIQ32s")
 _TABLES = (FLOOR_DTYPE, SYMBOL_DTYPE, LINE_DTYPE, TRADE_DTYPE, ORIGINAL_DTYPE)
+_BOOK_TABLES = (BOOK_DTYPE, ORDER_DTYPE)
+_NAMES_AT = len(_TABLES) + len(_BOOK_TABLES)
+_TABLES_OF = {1: _TABLES, 2: (*_TABLES, *_BOOK_TABLES), SNAPSHOT_VERSION: (*_TABLES, *_BOOK_TABLES, EVENT_DTYPE)}
+_VERSION_OF = {len(tables): version for version, tables in _TABLES_OF.items()}
 _DESCRIPTION_LIMIT = 1 << 20
 _ASCII = 128
 
@@ -81,9 +92,12 @@ class TapeState:
     kinds: list[int]
     faults: FaultBook
     tables: tuple[Records, ...]
-    """Floors, symbols, lines, trades, and what corrected trades were at first."""
+    """Floors, symbols, lines, trades, what corrected trades were at first; then books and orders, if there are any or
+    names follow; then events that spell full names, if there are any."""
     positions: dict[int, int] = field(default_factory=dict)
     """Of several stripes: the newest sequence of each."""
+    whole_floors: list[int] | None = None
+    """Behind a gap: the floors that began another day since."""
 
 
 def pack_state(state: TapeState) -> bytes:
@@ -98,9 +112,11 @@ def pack_state(state: TapeState) -> bytes:
     }
     if state.positions:
         description["positions"] = {str(stripe): last for stripe, last in sorted(state.positions.items())}
+    if state.whole_floors is not None:
+        description["whole_floors"] = state.whole_floors
     text = json.dumps(description, sort_keys=True, separators=(",", ":")).encode("ascii")
     body = b"".join([text, *(table.tobytes() for table in state.tables)])
-    header = _HEADER.pack(_MAGIC, SNAPSHOT_VERSION, len(_TABLES), len(text), sha256(body).digest())
+    header = _HEADER.pack(_MAGIC, _VERSION_OF[len(state.tables)], len(state.tables), len(text), sha256(body).digest())
     return header + body
 
 
@@ -111,22 +127,27 @@ def unpack_state(raw: bytes) -> TapeState:
     magic, version, tables, length, digest = _HEADER.unpack_from(raw)
     if magic != _MAGIC:
         _refuse("this is no snapshot of a tape")
-    if version != SNAPSHOT_VERSION or tables != len(_TABLES):
-        _refuse(f"a tape's snapshot of version {version}; version {SNAPSHOT_VERSION} is read here")
+    dtypes = _TABLES_OF.get(version, ())
+    if not dtypes or tables != len(dtypes):
+        _refuse(f"a tape's snapshot of version {version}; versions up to {SNAPSHOT_VERSION} are read here")
     body = memoryview(raw)[_HEADER.size :]
     if not compare_digest(sha256(body).digest(), digest):
         _refuse("a tape's snapshot is damaged or cut short")
     if length > min(len(body), _DESCRIPTION_LIMIT):
         _refuse("a tape's snapshot contradicts itself")
     try:
-        state = _read(json.loads(bytes(body[:length])), body[length:])
+        state = _read(json.loads(bytes(body[:length])), body[length:], dtypes)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as reason:
         raise RemoteProtocolError("the description in this snapshot of a tape is invalid") from reason
-    _check(*state.tables)
+    _check(*state.tables[: len(_TABLES)])
+    if len(state.tables) > len(_TABLES):
+        _check_books(*state.tables[len(_TABLES) : _NAMES_AT])
+    for table in state.tables[_NAMES_AT:]:
+        _check_names(table)
     return state
 
 
-def _read(description: dict[str, object], rest: memoryview) -> TapeState:
+def _read(description: dict[str, object], rest: memoryview, dtypes: tuple[np.dtype[np.void], ...]) -> TapeState:
     counts, names, records = description["counts"], description["names"], description["records"]
     kinds = description["kinds"]
     if not (isinstance(counts, dict) and isinstance(names, dict)):
@@ -141,7 +162,7 @@ def _read(description: dict[str, object], rest: memoryview) -> TapeState:
         TapeFault(name): [_fault_name(*entry) for entry in entries[:NAMES_KEPT]] for name, entries in names.items()
     }
     tables, at = [], 0
-    for dtype, count in zip(_TABLES, map(int, records), strict=True):
+    for dtype, count in zip(dtypes, map(int, records), strict=True):
         tables.append(np.frombuffer(rest, dtype, count, at).copy())
         at += count * dtype.itemsize
     if at != len(rest):
@@ -153,7 +174,11 @@ def _read(description: dict[str, object], rest: memoryview) -> TapeState:
     if not isinstance(positions, dict):
         raise TypeError
     places = {int(stripe): int(last) for stripe, last in positions.items()}
-    return TapeState(sequence, events, kinds, faults, tuple(tables), places)
+    floors = description.get("whole_floors")
+    if not isinstance(floors, list | None):
+        raise TypeError
+    whole = None if floors is None else [int(floor) for floor in floors]
+    return TapeState(sequence, events, kinds, faults, tuple(tables), places, whole)
 
 
 def _fault_name(sequence: int, kind: int, floor: str, symbol: str, number: int, price: int) -> FaultName:
@@ -182,6 +207,32 @@ def _check(floors: Records, symbols: Records, lines: Records, trades: Records, o
         _refuse("a tape's snapshot points at what it does not have")
 
 
+def _check_books(books: Records, orders: Records) -> None:
+    """Every order belongs to a book, once, and can be in one."""
+    owners = np.repeat(np.arange(len(books)), np.minimum(books["orders"], len(orders) + 1).astype(np.int64))
+    shown = orders[orders["shown"] != 0]
+    sound = (
+        len(owners) == len(orders)
+        and _within(books["market"], 0, CROSSED + 1)
+        and _within(orders["side"], Side.BUY, Side.SELL + 1)
+        and _within(orders["quantity"], 1, 1 << 32)
+        and _within(shown["price"], -PRICE_LIMIT, PRICE_LIMIT + 1)
+        and len(np.unique(books[["symbol", "floor"]])) == len(books)
+        and len(np.unique(np.stack([owners.astype(np.uint64), orders["id"]], axis=1), axis=0)) == len(orders)
+    )
+    if not sound:
+        _refuse("a tape's snapshot has books that cannot be")
+
+
+def _check_names(events: Records) -> None:
+    """Every event spells a name that its symbol can have, once, in the order of names."""
+    names = InstrumentNames()
+    if are_events(events.tobytes()):
+        names.take(events)
+    if not len(events) or names.refused or not np.array_equal(name_events(names), events):
+        _refuse("a tape's snapshot has names that cannot be")
+
+
 def _within(numbers: Records, least: int, below: int) -> bool:
     return not len(numbers) or bool(int(numbers.min()) >= least and int(numbers.max()) < below)
 
@@ -199,16 +250,15 @@ def _refuse(what: str) -> NoReturn:
 PIECE_EVENTS = 16_384
 """Events that are looked at together: their columns stay in the processor's cache."""
 
-_DAY_MARK = ord("O")
-_DAY_LEAST_NS = 12 * 3_600 * 1_000_000_000
 _STATUSES = np.array(list(MarketStatus), np.uint32)
 
-_TRADE, _REFERENCE, _QUOTE, _STATUS, _DIRECTORY, _MARK = range(1, 7)
+_TRADE, _REFERENCE, _QUOTE, _STATUS, _DIRECTORY, _MARK, _ORDER = range(1, 8)
 _PART = np.zeros(256, np.uint8)
 _PART[[EventKind.TRADE, EventKind.EXECUTION]] = _TRADE
 _PART[[EventKind.CORRECTION, EventKind.TRADE_CANCEL]] = _REFERENCE
 _PART[EventKind.QUOTE], _PART[EventKind.STATUS] = _QUOTE, _STATUS
 _PART[EventKind.DIRECTORY], _PART[EventKind.MARK] = _DIRECTORY, _MARK
+_PART[[EventKind.ORDER, EventKind.CANCEL, EventKind.REPLACE]] = _ORDER
 
 
 class Tape:
@@ -220,12 +270,15 @@ class Tape:
         """Of the newest message that it takes account of: in the merged sequence, where it is of several stripes."""
         self.positions: dict[int, int] = {}
         """Of several stripes: the newest sequence of each that it takes account of."""
+        self.names = InstrumentNames()
+        """Full names of instruments, as far as they were heard."""
         self.events = 0
         """How many events it was given."""
         self._kinds = np.zeros(KINDS, np.int64)
         self._faults = FaultBook()
         self._lines = QuoteLines()
         self._trades = Trades(self._lines, self._faults)
+        self._books = OrderBooks()
         self._waiting: list[tuple[EventArray, Words]] = []
         self._settled = 0
 
@@ -252,6 +305,19 @@ class Tape:
         """Every trade of the day."""
         self.settle()
         return self._trades
+
+    @property
+    def books(self) -> OrderBooks:
+        """The orders that stand, of floors that publish them."""
+        self.settle()
+        return self._books
+
+    def gap(self) -> None:
+        """Messages are missing: it is counted, and no book is sound before its floor begins another day."""
+        self.settle()
+        self._faults.counts[TapeFault.GAP] = self._faults.counts.get(TapeFault.GAP, 0) + 1
+        self._faults.names.setdefault(TapeFault.GAP, [])
+        self._books.gap()
 
     def take(self, events: EventArray, sequences: Words | None = None, last_sequence: int | None = None) -> None:
         """Some events more.
@@ -290,8 +356,19 @@ class Tape:
         lines, trades = self.lines, self.trades
         trades.clean()
         tables = lines.floors, lines.symbols, lines.all, trades.all, trades.originals()
-        kinds = self._kinds.tolist()
-        return pack_state(TapeState(self.sequence, self.events, kinds, self._faults, tables, self.positions))
+        kinds, whole = self._kinds.tolist(), self._books.whole_floors
+        names = self._name_events()
+        more = (*self._books.tables(), names) if len(names) else self._books.tables() if self._books.books else ()
+        state = TapeState(self.sequence, self.events, kinds, self._faults, (*tables, *more), self.positions, whole)
+        return pack_state(state)
+
+    def _name_events(self) -> EventArray:
+        """The full names of its own symbols: `names` may be shared, and know more than this tape has heard of."""
+        if not len(self.names):
+            return np.zeros(0, EVENT_DTYPE)
+        lines = self._lines.all
+        own = {(floor_name(floor), symbol_name(code)) for code, floor in lines[["symbol", "floor"]].tolist()}
+        return name_events(one for one in self.names if (one.floor, str(one.symbol)) in own)
 
     @classmethod
     def restore(cls, snapshot: bytes) -> Self:
@@ -302,7 +379,12 @@ class Tape:
         tape.positions = dict(state.positions)
         tape._kinds[: len(state.kinds)] = state.kinds
         tape._faults.counts, tape._faults.names = state.faults.counts, state.faults.names
-        floors, symbols, lines, trades, originals = state.tables
+        floors, symbols, lines, trades, originals, *books = state.tables[:_NAMES_AT]
+        for names in state.tables[_NAMES_AT:]:
+            tape.names.take(names)
+        if books or state.whole_floors is not None:
+            standing, orders = books or (np.zeros(0, BOOK_DTYPE), np.zeros(0, ORDER_DTYPE))
+            tape._books.restore(standing, orders, state.whole_floors)
         tape._lines.restore(lines, symbols, floors)
         tape._trades.restore(trades, originals)
         return tape
@@ -316,19 +398,20 @@ class Tape:
 
     def _take(self, events: EventArray, sequences: Words) -> None:
         """One piece; where a floor's day begins it is cut."""
-        marks = np.flatnonzero((events["kind"] == EventKind.MARK) & (events["reference"] == _DAY_MARK))
+        marks = np.flatnonzero((events["kind"] == EventKind.MARK) & (events["reference"] == DAY_MARK))
         start, knows = 0, self._lines.knows_floors
         for place in marks.tolist():
             word = int.from_bytes(events["floor"][place].ljust(4, b"\0"), "little")
             moment = int(events["time"][place])
             opened = int(self._lines.floors["opened"][self._lines.floor_number(word)]) if knows([word]) else 0
-            if opened and moment < opened + _DAY_LEAST_NS:
+            if not begins_day(opened, moment):
                 continue
             self._take_within_day(events[start:place], sequences[start:place])
             start = place
             number = self._lines.floor_number(word)
             if opened:
                 self._trades.begin_day(number)
+            self._books.begin_day(word)
             self._lines.floors["opened"][number] = moment
         self._take_within_day(events[start:], sequences[start:])
 
@@ -354,12 +437,14 @@ class Tape:
             (_QUOTE, self._quotes),
             (_STATUS, self._statuses),
             (_DIRECTORY, self._directory),
+            (_ORDER, None),
         ):
             places = np.flatnonzero(part == number)
             if len(places) and number != _STATUS:
                 places = self._with_symbol(lines, places)
-            if len(places):
+            if len(places) and work is not None:
                 work(piece, places)
+        self._orders(piece)
         self._trades.end_piece()
         self._faults.settle(events, sequences)
         self._settled += len(events)
@@ -391,6 +476,13 @@ class Tape:
     def _quotes(self, piece: TapePiece, places: Indices) -> None:
         take_quotes(piece, places, self._lines, self._faults)
 
+    def _orders(self, piece: TapePiece) -> None:
+        """What happens to displayed orders, executions included."""
+        places = np.flatnonzero(is_of_books(piece.events) & (piece.lines >= 0))
+        if len(places):
+            for fault, found in self._books.take(piece.events[places]).items():
+                self._faults.note(fault, places[found])
+
     def _statuses(self, piece: TapePiece, places: Indices) -> None:
         """Halts, resumptions, openings and closes: of a line, or of a whole floor."""
         is_known = np.isin(piece.events["reference"][places], _STATUSES)
@@ -410,7 +502,11 @@ class Tape:
             table["status_event"][to] = (piece.first_event + chosen + 1).astype(np.uint64)
 
     def _directory(self, piece: TapePiece, places: Indices) -> None:
-        """Symbols that floors announce; the newest announcement counts."""
+        """Symbols that floors announce; the newest announcement counts. With a side it spells a full name."""
+        spelling = piece.events["side"][places] != Side.NONE
+        if spelling.any():
+            self.names.take(piece.events[places[spelling]])
+            places = places[~spelling]
         newest = places[_newest(piece.lines[places])]
         table, which, events = self._lines.all, piece.lines[newest], piece.events[newest]
         table["listed"][which] = 1

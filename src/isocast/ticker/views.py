@@ -9,7 +9,9 @@ from decimal import Decimal
 import numpy as np
 
 from isocast.terms.conditions import left_out_reason
-from isocast.terms.market import TICKS_PER_UNIT, EventFlag, MarketStatus
+from isocast.terms.instruments import scale_of
+from isocast.terms.market import SYMBOL_BYTES, EventFlag, MarketStatus, Side
+from isocast.ticker.books import FollowedBook
 from isocast.ticker.quotes import CROSSED, LOCKED, floor_name, symbol_name
 from isocast.ticker.records import NO_ROW, NOT_COUNTED, Indices, Records, TradeState
 from isocast.ticker.tape import Tape
@@ -17,10 +19,15 @@ from isocast.ticker.tape import Tape
 __all__ = [
     "Best",
     "DayRow",
+    "Depth",
+    "DepthLevel",
     "Sale",
     "SymbolView",
     "busiest",
+    "codes_of",
     "day_rows",
+    "depth_of",
+    "depth_views",
     "left_out",
     "symbol_views",
     "tentative",
@@ -67,6 +74,8 @@ class SymbolView:
     ask: Best | None
     market: str
     """locked, crossed, or nothing."""
+    incomplete: tuple[str, ...]
+    """The floors whose books have missed something."""
     volume: int
     trades: int
     status: MarketStatus | None
@@ -74,6 +83,33 @@ class SymbolView:
     status_floors: tuple[str, ...]
     """The floors that say so."""
     status_time: int
+    name: str
+    """The full name of the instrument, or the symbol where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepthLevel:
+    """A price, and how much is there in the books of all floors."""
+
+    price: int
+    size: int
+    orders: int
+    floors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """The books of a symbol, put together by price; the best price comes first."""
+
+    symbol: str
+    bids: tuple[DepthLevel, ...]
+    asks: tuple[DepthLevel, ...]
+    market: str
+    """locked, crossed, or nothing."""
+    incomplete: tuple[str, ...]
+    """The floors whose books have missed something."""
+    name: str
+    """The full name of the instrument, or the symbol where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +129,63 @@ class DayRow:
     corrected: int
     status: MarketStatus | None
     listed: bool
+    name: str
+    """The full name of the instrument, or the symbol where that is not known."""
+
+
+def codes_of(tape: Tape, symbols: Collection[str]) -> list[str]:
+    """The symbols under which instruments travel that are called by their symbols or by their full names."""
+    return [
+        code
+        for name in symbols
+        for code in (name, *tape.names.symbols_of(name))
+        if code.isascii() and len(code) <= SYMBOL_BYTES
+    ]
 
 
 def symbol_views(
     tape: Tape, symbols: Collection[str] | None = None, floors: Collection[str] | None = None
 ) -> list[SymbolView]:
-    """Symbols by name, of some floors; all if none are named."""
+    """Symbols by name, of some floors; all if none are named. A name may be the full one of an instrument."""
     tape.trades.clean()
     return [_symbol_view(tape, number, lines, floors) for number, lines in _chosen(tape, symbols, floors)]
+
+
+def depth_views(
+    tape: Tape, levels: int, symbols: Collection[str] | None = None, floors: Collection[str] | None = None
+) -> list[Depth]:
+    """The books of symbols by name, at most so many levels of each side; symbols without a book are left out."""
+    wanted = None if floors is None else {_word(name) for name in floors}
+    names = None if symbols is None else {_word(code) for code in codes_of(tape, symbols)}
+    together: dict[int, list[FollowedBook]] = {}
+    for book in tape.books.books:
+        if (wanted is None or book.floor in wanted) and (names is None or book.symbol in names):
+            together.setdefault(book.symbol, []).append(book)
+    coded = [(symbol_name(symbol), books) for symbol, books in together.items()]
+    found = [depth_of(code, books, levels, tape.names.names_of(code)) for code, books in coded]
+    return sorted(found, key=lambda depth: depth.symbol)
+
+
+def depth_of(symbol: str, books: list[FollowedBook], levels: int, name: str | None = None) -> Depth:
+    """Books of one symbol, put together by price."""
+    bids, asks = (_levels(books, side, levels) for side in (Side.BUY, Side.SELL))
+    gap = asks[0].price - bids[0].price if bids and asks else 1
+    market = _MARKETS[CROSSED if gap < 0 else LOCKED if gap == 0 else 0]
+    return Depth(symbol, bids, asks, market, _incomplete(books), name or symbol)
+
+
+def _levels(books: list[FollowedBook], side: Side, levels: int) -> tuple[DepthLevel, ...]:
+    together: dict[int, tuple[int, int, tuple[str, ...]]] = {}
+    for book in books:
+        for price, size, orders in book.depth(side, levels):
+            known = together.get(price, (0, 0, ()))
+            together[price] = known[0] + size, known[1] + orders, (*known[2], floor_name(book.floor))
+    best = sorted(together, reverse=side == Side.BUY)[:levels]
+    return tuple(DepthLevel(price, *together[price]) for price in best)
+
+
+def _incomplete(books: list[FollowedBook]) -> tuple[str, ...]:
+    return tuple(floor_name(book.floor) for book in books if not book.is_sound)
 
 
 def busiest(tape: Tape, count: int, floors: Collection[str] | None = None) -> list[str]:
@@ -164,7 +249,8 @@ def _chosen(
     tape: Tape, symbols: Collection[str] | None, floors: Collection[str] | None
 ) -> Iterator[tuple[int, Indices]]:
     """Numbers of symbols by name, each with its lines."""
-    words = [_word(name) for name in symbols] if symbols is not None else tape.lines.symbols["symbol"].tolist()
+    chosen = None if symbols is None else dict.fromkeys(map(_word, codes_of(tape, symbols)))
+    words = tape.lines.symbols["symbol"].tolist() if chosen is None else list(chosen)
     numbers = [number for word in words if (number := tape.lines.symbol_number(word)) >= 0]
     numbers.sort(key=lambda number: symbol_name(int(tape.lines.symbols["symbol"][number])))
     if not numbers:
@@ -185,23 +271,27 @@ def _symbol_view(tape: Tape, number: int, lines: Indices, floors: Collection[str
     rows, symbol = tape.lines.all[lines], tape.lines.symbols[number]
     last, change = _last(tape, rows)
     status, names, moment = _status(tape, rows)
-    bid, ask = _best(rows, "bid"), _best(rows, "ask")
-    if floors is None:
+    books = _books(tape, rows)
+    bid, ask = _best(rows, "bid", books), _best(rows, "ask", books)
+    if floors is None and not books:
         market = _MARKETS[int(symbol["market"])]
     else:
         market = "" if bid is None or ask is None or bid.price < ask.price else _MARKETS[_market(bid, ask)]
+    code = symbol_name(int(symbol["symbol"]))
     return SymbolView(
-        symbol_name(int(symbol["symbol"])),
+        code,
         last,
         change,
         bid,
         ask,
         market,
+        _incomplete(books),
         int(rows["volume"].sum()),
         int(rows["trades"].sum()),
         status,
         names,
         moment,
+        tape.names.names_of(code),
     )
 
 
@@ -241,13 +331,26 @@ def _end(tape: Tape, ends: Indices, *, newest: bool) -> int:
     return int(plain.max() if newest else plain.min())
 
 
-def _best(rows: Records, side: str) -> Best | None:
+def _books(tape: Tape, rows: Records) -> list[FollowedBook]:
+    """The books of some lines; a floor that quotes is believed by its quotes."""
+    if not tape.books.books:
+        return []
+    silent = rows[(rows["bid_time"] == 0) & (rows["ask_time"] == 0)]
+    found = (tape.books.of(int(row["symbol"]), int(row["floor"])) for row in silent)
+    return [book for book in found if book is not None]
+
+
+def _best(rows: Records, side: str, books: list[FollowedBook]) -> Best | None:
     there = rows[rows[f"{side}_size"] > 0]
-    if not len(there):
+    ways = [*zip(there[side].tolist(), there[f"{side}_size"].tolist(), there["floor"].tolist(), strict=True)]
+    for book in books:
+        own = book.depth(Side.BUY if side == "bid" else Side.SELL, 1)
+        ways += [(level.price, level.size, book.floor) for level in own]
+    if not ways:
         return None
-    price = int(there[side].max() if side == "bid" else there[side].min())
-    at = there[there[side] == price]
-    return Best(price, int(at[f"{side}_size"].sum(dtype=np.int64)), tuple(map(floor_name, at["floor"].tolist())))
+    price = (max if side == "bid" else min)(way[0] for way in ways)
+    at = [way for way in ways if way[0] == price]
+    return Best(price, sum(way[1] for way in at), tuple(floor_name(way[2]) for way in at))
 
 
 def _status(tape: Tape, rows: Records) -> tuple[MarketStatus | None, tuple[str, ...], int]:
@@ -271,8 +374,9 @@ def _day_row(tape: Tape, lines: Indices) -> DayRow:
     volume = int(rows["volume"].sum())
     has = len(traded) > 0
     status, _, _ = _status(tape, rows)
+    code = symbol_name(int(rows["symbol"][0]))
     return DayRow(
-        symbol_name(int(rows["symbol"][0])),
+        code,
         floor_name(int(rows["floor"][0])) if len(rows) == 1 else "",
         int(trades["price"][_end(tape, rows["first_row"], newest=False)]) if has else None,
         int(traded["high"].max()) if has else None,
@@ -285,6 +389,7 @@ def _day_row(tape: Tape, lines: Indices) -> DayRow:
         int(rows["corrected"].sum()),
         status,
         bool(rows["listed"].any()),
+        tape.names.names_of(code),
     )
 
 
@@ -293,5 +398,6 @@ def _vwap(rows: Records, volume: int) -> Decimal | None:
     if volume <= 0:
         return None
     high, low = (sum(map(int, rows[name])) for name in ("notional_high", "notional_low"))
-    mean: Decimal = Decimal((high << 32) + low) / volume / TICKS_PER_UNIT
-    return mean.quantize(Decimal("0.000001"))
+    decimals = scale_of(symbol_name(int(rows["symbol"][0]))).price
+    mean: Decimal = (Decimal((high << 32) + low) / volume).scaleb(-decimals)
+    return mean.quantize(Decimal(1).scaleb(-decimals - 2))

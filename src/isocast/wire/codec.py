@@ -2,17 +2,18 @@
 
 The law of the reader: whatever the bytes, it returns a packet that keeps every rule, or raises
 RemoteProtocolError and nothing else. It refuses what it does not know (another magic, version or kind,
-unknown flags, bytes left over) and believes no count further than there are bytes. The tag is checked before
-the body is looked at.
+unknown flags, bytes left over) and believes no count further than there are bytes. The market is compared before
+the tag is looked at, the tag before the body is.
 
 The law of the writer: what it returns, the reader accepts; otherwise it raises LocalProtocolError.
 
-DATA outnumbers everything else by far, so it has a way of its own through both functions.
+DATA in the core and REL on the lines outnumber everything else by far, so they have ways of their own through both
+functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b, sha256
 from hmac import compare_digest
 from struct import Struct, error
@@ -23,15 +24,19 @@ from typing import Any, cast
 from isocast.terms.errors import ForgeryError, LocalProtocolError, RemoteProtocolError, StrangerError
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.frame import (
+    KIND_AT,
     NO_KEYS,
+    NO_MARKET,
     VERSION,
     Header,
     Keys,
     Layout,
     PacketKind,
+    check_market,
     digest_fault,
     header_bytes,
     key_of,
+    nonce_fault,
     peek_kind,
     prefix,
     read_header,
@@ -46,33 +51,47 @@ from isocast.wire.limits import (
     JOIN_BYTES,
     JUMBO_DATAGRAM,
     LINE_REST_BYTES,
+    LINE_ROOM_BYTES,
     LINE_SCOPE_BYTES,
     LINES_BYTES,
+    LINK_BYTES,
     MAX_HOLDING_BITS,
     MAX_HOLDINGS,
     MAX_LINE_RESTS,
     MAX_LINE_SCOPES,
+    MAX_LINKS,
     MAX_NEXT_NUMBERS,
     MAX_NUMBER,
     MAX_PART_BODY,
     MAX_PARTS,
     MAX_PAYLOAD,
     MAX_PROOF,
+    MAX_PROOF_DIGESTS,
+    MAX_PROOF_PARTS,
     MAX_RING,
     MAX_UDP,
+    MAX_VOTES,
     MAX_WHOLE_TOKEN,
     NACK_BYTES,
     NEW_RING_BYTES,
     NEXT_NUMBER_BYTES,
     NODE_BYTES,
+    ORDER_BYTES,
     PART_BYTES,
+    PROOF_BYTES,
+    PROOF_DIGEST_BYTES,
     RELEASED_BYTES,
+    SEAL_BYTES,
+    SIGNATURE_BYTES,
     TAG_BYTES,
+    VOTE_BYTES,
 )
+from isocast.wire.orders import order_fault
 from isocast.wire.packets import (
-    DIGEST_BYTES,
     NO_ADDRESS,
+    SHORT_DIGEST_BYTES,
     Data,
+    Disclose,
     Holding,
     Invite,
     Join,
@@ -87,6 +106,7 @@ from isocast.wire.packets import (
     Packet,
     Pending,
     PlanVersion,
+    Proof,
     Range,
     RangeReply,
     RangeRequest,
@@ -96,19 +116,24 @@ from isocast.wire.packets import (
     Repair,
     Repairable,
     SecondaryToken,
+    SourceChain,
     Standing,
     Suspect,
     Suspicion,
     Token,
     TokenPart,
+    Vote,
 )
-from isocast.wire.token_body import decode_token_body, token_body
+from isocast.wire.proofs import proof_fields, read_proof_fields
+from isocast.wire.signing import signature_fault
+from isocast.wire.token_body import decode_token_body, token_bytes
 
 __all__ = [
     "BALLOTS",
     "LINE_PLANS",
     "NACKS",
     "NO_KEYS",
+    "NO_MARKET",
     "REASONS",
     "TRAFFIC",
     "VERSION",
@@ -116,11 +141,15 @@ __all__ = [
     "PacketKind",
     "decode",
     "encode",
+    "join_body",
+    "line_packet",
+    "line_parts",
+    "new_ring_body",
     "peek_kind",
 ]
 
 
-# ---- The bodies of suspicion and reformation: SUSPECT, INVITE, REFUSE, JOIN and NEWRING (protocol §5).
+# The bodies of suspicion and reformation: SUSPECT, INVITE, REFUSE, JOIN and NEWRING (protocol §5).
 #
 # Sites and servers take 4 bytes, sources 8. JOIN and NEWRING end in lists whose counts stand before them.
 
@@ -128,9 +157,10 @@ __all__ = [
 _SUSPECT = Struct("<QQHII")
 _INVITE = Struct("<II")
 _REFUSE = Struct("<IIIIQ")
-_JOIN = Struct("<IIQ16sqQq16sHHH")
-_NEW_RING = Struct("<IIQQqIIQ16sHHHH")
+_JOIN = Struct("<IIQ32sqQq16sHHH")
+_NEW_RING = Struct("<IIQQqIIQ32s5H")
 _NEXT_NUMBER = Struct("<QQ")
+_VOTE = Struct("<IIIQ32s32s72s")
 
 REASONS: dict[Suspicion, int] = {
     Suspicion.UNRECOVERED: 1,
@@ -148,9 +178,6 @@ REASONS: dict[Suspicion, int] = {
 _SUSPICIONS = {number: reason for reason, number in REASONS.items()}
 
 
-# ---- SUSPECT, INVITE, REFUSE
-
-
 def _write_suspect(packet: Suspect) -> bytes:
     return _SUSPECT.pack(packet.token_number, packet.suspect, REASONS[packet.reason], *packet.promised)
 
@@ -164,11 +191,16 @@ def _read_suspect(header: Header, body: bytes) -> Suspect:
 
 
 def _write_invite(packet: Invite) -> bytes:
-    return _INVITE.pack(*packet.ballot)
+    return _INVITE.pack(*packet.ballot) + packet.signature
 
 
 def _read_invite(header: Header, body: bytes) -> Invite:
-    return Invite(*header, Epoch._make(_INVITE.unpack(body)))
+    end = _INVITE.size
+    return Invite(*header, Epoch._make(_INVITE.unpack(body[:end])), body[end:])
+
+
+def _invite_fault(packet: Invite) -> str | None:
+    return signature_fault(packet.signature)
 
 
 def _write_refuse(packet: Refuse) -> bytes:
@@ -180,11 +212,8 @@ def _read_refuse(header: Header, body: bytes) -> Refuse:
     return Refuse(*header, Epoch(number, server), Epoch(promised_number, promised_server), held)
 
 
-# ---- lists
-
-
 class _Lists:
-    """Reads one list after another from the end of a body; `end` insists that all was there and nothing is left."""
+    """Reads one list after another from the end of a body; `signature` is what is left."""
 
     __slots__ = ("_at", "_body")
 
@@ -200,15 +229,25 @@ class _Lists:
         return unpack_values(f"<{count}I", self._take(count * NODE_BYTES))
 
     def nonces(self, count: int) -> tuple[bytes, ...]:
-        raw = self._take(count * DIGEST_BYTES)
-        return tuple(raw[at : at + DIGEST_BYTES] for at in range(0, len(raw), DIGEST_BYTES))
+        raw = self._take(count * SHORT_DIGEST_BYTES)
+        return tuple(raw[at : at + SHORT_DIGEST_BYTES] for at in range(0, len(raw), SHORT_DIGEST_BYTES))
 
     def next_numbers(self, count: int) -> tuple[NextNumber, ...]:
         return tuple(map(NextNumber._make, _NEXT_NUMBER.iter_unpack(self._take(count * NEXT_NUMBER_BYTES))))
 
-    def end(self) -> None:
-        if self._at != len(self._body):
+    def votes(self, count: int) -> tuple[Vote, ...]:
+        rows = _VOTE.iter_unpack(self._take(count * VOTE_BYTES))
+        return tuple([Vote(site, Epoch(number, server), *rest) for site, number, server, *rest in rows])
+
+    def order(self) -> bytes:
+        """Its length and that of a signature tell what is left."""
+        left = len(self._body) - self._at
+        return self._take(ORDER_BYTES) if left in (ORDER_BYTES, ORDER_BYTES + SIGNATURE_BYTES) else b""
+
+    def signature(self) -> bytes:
+        if len(self._body) not in (self._at, self._at + SIGNATURE_BYTES):
             raise RemoteProtocolError(f"{len(self._body)} bytes, {self._at} expected")
+        return self._body[self._at :]
 
 
 def _write_nodes(nodes: Sequence[NodeId]) -> bytes:
@@ -231,10 +270,12 @@ def _next_number_fault(numbers: Sequence[NextNumber]) -> str | None:
     return None
 
 
-# ---- JOIN
-
-
 def _write_join(packet: Join) -> bytes:
+    return join_body(packet) + packet.signature
+
+
+def join_body(packet: Join) -> bytes:
+    """A JOIN's body without its signature."""
     fixed = _JOIN.pack(
         *packet.ballot,
         packet.held,
@@ -267,23 +308,26 @@ def _read_join(header: Header, body: bytes) -> Join:
         lists.nodes(universe),
         lists.next_numbers(numbers),
     )
-    lists.end()
-    return packet
+    return packet._replace(signature=lists.signature())
 
 
 def _join_fault(packet: Join) -> str | None:
     return (
-        digest_fault(packet.digest, packet.commit)
+        digest_fault(packet.digest)
+        or nonce_fault(packet.commit)
         or _node_fault("JOIN: heard", packet.heard)
         or _node_fault("JOIN: U", packet.universe)
         or _next_number_fault(packet.next_numbers)
+        or signature_fault(packet.signature)
     )
 
 
-# ---- NEWRING
-
-
 def _write_new_ring(packet: NewRing) -> bytes:
+    return new_ring_body(packet) + packet.signature
+
+
+def new_ring_body(packet: NewRing) -> bytes:
+    """A NEWRING's body without its signature."""
     fixed = _NEW_RING.pack(
         *packet.ballot,
         packet.first_token,
@@ -296,16 +340,18 @@ def _write_new_ring(packet: NewRing) -> bytes:
         len(packet.holders),
         len(packet.universe),
         len(packet.next_numbers),
+        len(packet.votes),
     )
     nodes = _write_nodes(packet.ring) + b"".join(packet.commits)
     others = _write_nodes(packet.holders) + _write_nodes(packet.universe)
-    return fixed + nodes + others + _write_next_numbers(packet.next_numbers)
+    votes = b"".join([_VOTE.pack(vote.site, *vote.epoch, *vote[2:]) for vote in packet.votes])
+    return fixed + nodes + others + _write_next_numbers(packet.next_numbers) + votes + packet.order
 
 
 def _read_new_ring(header: Header, body: bytes) -> NewRing:
     fields = _NEW_RING.unpack_from(body)
     number, server, first_token, first_sequence, start, cut_number, cut_server, cut_token, cut_digest = fields[:9]
-    members, holder_count, universe, numbers = fields[9:]
+    members, holder_count, universe, numbers, votes = fields[9:]
     lists = _Lists(body, NEW_RING_BYTES)
     ring = lists.nodes(members)
     commits = lists.nonces(members)
@@ -324,9 +370,10 @@ def _read_new_ring(header: Header, body: bytes) -> NewRing:
         commits,
         lists.nodes(universe),
         lists.next_numbers(numbers),
+        votes=lists.votes(votes),
+        order=lists.order(),
     )
-    lists.end()
-    return packet
+    return packet._replace(signature=lists.signature())
 
 
 def _new_ring_fault(packet: NewRing) -> str | None:
@@ -335,17 +382,30 @@ def _new_ring_fault(packet: NewRing) -> str | None:
     if len(packet.commits) != len(packet.ring):
         return f"NEWRING: {len(packet.commits)} commits for {len(packet.ring)} members"
     return (
-        digest_fault(packet.cut_digest, *packet.commits)
+        digest_fault(packet.cut_digest)
+        or nonce_fault(*packet.commits)
         or _node_fault("NEWRING: ring", packet.ring)
         or _node_fault("NEWRING: holders", packet.holders)
         or _node_fault("NEWRING: U", packet.universe)
         or _next_number_fault(packet.next_numbers)
+        or _vote_fault(packet.votes)
+        or order_fault(packet.order)
+        or signature_fault(packet.signature)
     )
+
+
+def _vote_fault(votes: Sequence[Vote]) -> str | None:
+    if len(votes) > MAX_VOTES or len({vote.site for vote in votes}) != len(votes):
+        return f"NEWRING: {len(votes)} votes, at most {MAX_VOTES}, or a site twice"
+    for vote in votes:
+        if len(vote.signature) != SIGNATURE_BYTES:
+            return f"NEWRING: a vote with a signature of {len(vote.signature)} bytes"
+    return digest_fault(*[digest for vote in votes for digest in (vote.digest, vote.rest)])
 
 
 BALLOTS: dict[type, Layout[Any]] = {
     Suspect: Layout(PacketKind.SUSPECT, _write_suspect, _read_suspect),
-    Invite: Layout(PacketKind.INVITE, _write_invite, _read_invite),
+    Invite: Layout(PacketKind.INVITE, _write_invite, _read_invite, _invite_fault),
     Refuse: Layout(PacketKind.REFUSE, _write_refuse, _read_refuse),
     Join: Layout(PacketKind.JOIN, _write_join, _read_join, _join_fault, MAX_UDP, ("leaving",)),
     NewRing: Layout(
@@ -355,7 +415,7 @@ BALLOTS: dict[type, Layout[Any]] = {
 """How each of these packets is written and read."""
 
 
-# ---- The bodies of LINEASK, LINEACK and LINES (§4.3; protocol §7).
+# The bodies of LINEASK, LINEACK and LINES (§4.3; protocol §7).
 
 
 _VERSIONS = Struct("<8I")
@@ -363,9 +423,6 @@ _LINES = Struct("<4IqIHHH")
 _SCOPE = Struct("<IddIIH")
 _REST = Struct("<IddIIHq")
 _POLE, _DATE_LINE = 90.0, 180.0
-
-
-# ---- LINEASK, LINEACK
 
 
 def _write_versions(first: PlanVersion, second: PlanVersion) -> bytes:
@@ -396,9 +453,6 @@ def _write_ack(packet: LineAck) -> bytes:
 
 def _read_ack(header: Header, body: bytes) -> LineAck:
     return LineAck(*header, *_read_versions(body))
-
-
-# ---- LINES
 
 
 def _write_lines(packet: Lines) -> bytes:
@@ -460,7 +514,7 @@ LINE_PLANS: dict[type, Layout[Any]] = {
 """How each of these packets is written and read."""
 
 
-# ---- The body of NACK: a token, the map of its parts that arrived, and holdings.
+# The body of NACK: a token, the map of its parts that arrived, and holdings.
 #
 # token 8 | flags 2 | bytes of the map 2 | holdings 2 | map …
 # each holding: source 8 | first 8 | bytes of its bitmap 2 | bitmap …
@@ -528,20 +582,18 @@ NACKS: dict[type, Layout[Any]] = {Nack: Layout(PacketKind.NACK, _write, _read, _
 """How a NACK is written and read."""
 
 
-# ---- The bodies of a ring's ordinary traffic: parts, receipts, answers, releases and ranges.
+# The bodies of a ring's ordinary traffic: parts, receipts, answers, releases and ranges.
 
 
 _PART = Struct("<QHH")
-_RECEIPT = Struct("<Q16s")
+_RECEIPT = Struct("<Q32s")
 _PENDING = Struct("<Q")
+_CHAIN = Struct("<Q32sQ32s")
 _STANDING = Struct("<QQQ")
 _SECONDARY = Struct("<IQ")
 _RELEASED = Struct("<QQqQIIHH")
 _REQUEST = Struct("<HQQ")
 _REPLY = Struct("<HQQQ")
-
-
-# ---- TOKENPART
 
 
 def _write_part(packet: TokenPart) -> bytes:
@@ -561,14 +613,35 @@ def _part_fault(packet: TokenPart) -> str | None:
     return None
 
 
-# ---- RECEIPT, PENDING, STANDING, SECTOKEN
+def _write_receipt(packet: Receipt) -> bytes:
+    return _RECEIPT.pack(packet.held, packet.digest) + packet.signature
+
+
+def _read_receipt(header: Header, body: bytes) -> Receipt:
+    end = _RECEIPT.size
+    held, digest = _RECEIPT.unpack(body[:end])
+    return Receipt(*header, held, digest, body[end:])
 
 
 def _receipt_fault(packet: Receipt) -> str | None:
-    return digest_fault(packet.digest)
+    return digest_fault(packet.digest) or signature_fault(packet.signature)
 
 
-# ---- REL
+def _write_chain(packet: SourceChain) -> bytes:
+    return _CHAIN.pack(packet.since, packet.before, packet.number, packet.digest) + packet.signature
+
+
+def _read_chain(header: Header, body: bytes) -> SourceChain:
+    end = _CHAIN.size
+    since, before, number, digest = _CHAIN.unpack(body[:end])
+    return SourceChain(*header, since, before, number, digest, body[end:])
+
+
+def _chain_fault(packet: SourceChain) -> str | None:
+    is_one_point = packet.since == packet.number and packet.before == packet.digest
+    if not (is_one_point or 0 <= packet.since < packet.number <= MAX_NUMBER):
+        return f"SRCCHAIN: from {packet.since} to {packet.number}"
+    return digest_fault(packet.before, packet.digest) or signature_fault(packet.signature)
 
 
 def _write_released(packet: ReleasedPacket) -> bytes:
@@ -605,12 +678,37 @@ def _read_released(header: Header, body: bytes) -> ReleasedPacket:
 
 def _released_fault(packet: ReleasedPacket) -> str | None:
     payload, proof = len(packet.payload), len(packet.proof)
-    if payload > MAX_PAYLOAD or proof > MAX_PROOF:
-        return f"REL of {payload} and {proof} bytes, at most {MAX_PAYLOAD} and {MAX_PROOF}"
+    longest = MAX_PAYLOAD - SEAL_BYTES
+    if payload > longest or proof > MAX_PROOF or payload + proof > longest + LINE_ROOM_BYTES:
+        return f"REL of {payload} and {proof} bytes, at most {longest} and {MAX_PROOF}"
     return None
 
 
-# ---- RXREQ, RXREP
+def _write_proof(packet: Proof) -> bytes:
+    return proof_fields(packet) + packet.signature
+
+
+def _read_proof(header: Header, body: bytes) -> Proof:
+    token_number, instant, first, edge_stripe, version, part, parts, salt = read_proof_fields(body)
+    signature_at = len(body) - SIGNATURE_BYTES
+    count, rest = divmod(signature_at - PROOF_BYTES, PROOF_DIGEST_BYTES)
+    if count < 1 or rest:
+        raise RemoteProtocolError(f"PROOF of {len(body)} bytes")
+    digests = tuple([body[at : at + PROOF_DIGEST_BYTES] for at in range(PROOF_BYTES, signature_at, PROOF_DIGEST_BYTES)])
+    of_stripe = (edge_stripe, version, first, part, parts)
+    return Proof(*header, token_number, instant, *of_stripe, salt, digests, body[signature_at:])
+
+
+def _proof_fault(packet: Proof) -> str | None:
+    if not 0 < len(packet.digests) <= MAX_PROOF_DIGESTS or packet.first + len(packet.digests) > MAX_NUMBER:
+        return f"PROOF: {len(packet.digests)} digests from {packet.first}, at most {MAX_PROOF_DIGESTS}"
+    if not 0 <= packet.part < packet.parts <= MAX_PROOF_PARTS:
+        return f"PROOF: part {packet.part} of {packet.parts}, at most {MAX_PROOF_PARTS}"
+    if len(packet.signature) != SIGNATURE_BYTES:
+        return f"PROOF: a signature of {len(packet.signature)} bytes"
+    if any(len(digest) != PROOF_DIGEST_BYTES for digest in (packet.salt, *packet.digests)):
+        return "PROOF: a digest or salt of another length"
+    return None
 
 
 def _read_request(header: Header, body: bytes) -> RangeRequest:
@@ -627,14 +725,32 @@ def _read_reply(header: Header, body: bytes) -> RangeReply:
     return RangeReply(*header, Range(kind), first, last, low_water)
 
 
+_LINK = Struct("<Q32s")
+
+
+def _read_disclose(header: Header, body: bytes) -> Disclose:
+    return Disclose(*header, tuple([(number, key) for number, key in _LINK.iter_unpack(body)]))
+
+
+def _disclose_fault(packet: Disclose) -> str | None:
+    numbers = [number for number, _ in packet.links]
+    if len(numbers) > MAX_LINKS or numbers != sorted(set(numbers)):
+        return f"DISCLOSE: {len(numbers)} links, at most {MAX_LINKS}, each number once and in order"
+    if any(len(key) != LINK_BYTES for _, key in packet.links):
+        return f"DISCLOSE: a link that is not of {LINK_BYTES} bytes"
+    return None
+
+
 TRAFFIC: dict[type, Layout[Any]] = {
-    TokenPart: Layout(PacketKind.TOKENPART, _write_part, _read_part, _part_fault),
-    Receipt: Layout(
-        PacketKind.RECEIPT,
-        lambda packet: _RECEIPT.pack(*packet[3:]),
-        lambda header, body: Receipt(*header, *_RECEIPT.unpack(body)),
-        _receipt_fault,
+    Disclose: Layout(
+        PacketKind.DISCLOSE,
+        lambda packet: b"".join([_LINK.pack(*link) for link in packet.links]),
+        _read_disclose,
+        _disclose_fault,
     ),
+    TokenPart: Layout(PacketKind.TOKENPART, _write_part, _read_part, _part_fault),
+    Receipt: Layout(PacketKind.RECEIPT, _write_receipt, _read_receipt, _receipt_fault),
+    SourceChain: Layout(PacketKind.SRCCHAIN, _write_chain, _read_chain, _chain_fault),
     Pending: Layout(
         PacketKind.PENDING,
         lambda packet: _PENDING.pack(packet.token_number),
@@ -653,29 +769,42 @@ TRAFFIC: dict[type, Layout[Any]] = {
     ReleasedPacket: Layout(
         PacketKind.REL, _write_released, _read_released, _released_fault, JUMBO_DATAGRAM, ("uncertified",)
     ),
+    Proof: Layout(PacketKind.PROOF, _write_proof, _read_proof, _proof_fault),
     RangeRequest: Layout(PacketKind.RXREQ, lambda packet: _REQUEST.pack(*packet[3:]), _read_request, _request_fault),
     RangeReply: Layout(PacketKind.RXREP, lambda packet: _REPLY.pack(*packet[3:]), _read_reply),
 }
 """How each of these packets is written and read."""
 
 
-_DATA = Struct("<4sHHIIQQQ")
+_DATA = Struct("<4s4sHHIIQQQ")
 _DATA_PREFIX = prefix(PacketKind.DATA)
 _PAYLOAD_AT = HEADER_BYTES + DATA_BYTES
 _SHORTEST_DATA = FRAME_BYTES + DATA_BYTES
 _LONGEST_DATA = _SHORTEST_DATA + MAX_PAYLOAD
+
+_REL = Struct("<4s4sHHIIQQQqQIIHH")
+_REL_PREFIX = prefix(PacketKind.REL)
+_SHORTEST_REL = FRAME_BYTES + RELEASED_BYTES
 
 _REPAIRABLE = (PacketKind.DATA, PacketKind.TOKEN, PacketKind.TOKENPART)
 _MALFORMED = (error, ValueError)
 """What struct and the enumerations raise for values that are out of their range."""
 
 
-def encode(packet: Packet, keys: Keys = NO_KEYS) -> bytes:
-    """The frame of a packet, authenticated with its sender's key."""
+def encode(packet: Packet, keys: Keys = NO_KEYS, market: bytes = NO_MARKET) -> bytes:
+    """The frame of a packet in a market, authenticated with its sender's key."""
     if type(packet) is Data:
-        return _encode_data(packet, keys)
+        return _encode_data(packet, keys, market)
+    if type(packet) is ReleasedPacket:
+        return _encode_released(packet, keys, market)
     if type(packet) is Repair:
-        return _encode_repair(packet, keys)
+        return _encode_repair(packet, keys, market)
+    header, body, layout = _unsigned(packet, market)
+    return _sealed(header + body, layout.kind, layout.limit, _own_key(packet.sender, keys))
+
+
+def _unsigned(packet: Packet, market: bytes) -> tuple[bytes, bytes, Layout[Any]]:
+    """Header and body of a packet that is neither DATA nor REPAIR."""
     layout = _LAYOUTS.get(type(packet))
     if layout is None:
         raise LocalProtocolError(f"{type(packet).__name__} is not a packet")
@@ -683,19 +812,21 @@ def encode(packet: Packet, keys: Keys = NO_KEYS) -> bytes:
     if fault is not None:
         raise LocalProtocolError(fault)
     try:
-        signed = header_bytes(layout.kind, packet, layout.flags) + layout.write(packet)
+        return header_bytes(layout.kind, packet, market, layout.flags), layout.write(packet), layout
     except _MALFORMED as reason:
         raise LocalProtocolError(f"{layout.kind.name}: {reason}") from reason
-    return _sealed(signed, layout.kind, layout.limit, _own_key(packet.sender, keys))
 
 
-def decode(frame: bytes | memoryview, keys: Keys = NO_KEYS) -> Packet:
-    """The packet in a frame; RemoteProtocolError for anything that is not one."""
+def decode(frame: bytes | memoryview, keys: Keys = NO_KEYS, market: bytes = NO_MARKET) -> Packet:
+    """The packet in a frame; RemoteProtocolError for anything that is not one of this market."""
     if type(frame) is not bytes:
         frame = bytes(frame)
     if frame[:4] == _DATA_PREFIX:
-        return _decode_data(frame, keys)
+        return _decode_data(frame, keys, market)
+    if frame[:4] == _REL_PREFIX:
+        return _decode_released(frame, keys, market)
     kind = peek_kind(frame)
+    check_market(frame, market)
     layout = _READERS.get(kind)
     limit = JUMBO_DATAGRAM if layout is None else layout.limit
     if len(frame) > limit:
@@ -704,17 +835,44 @@ def decode(frame: bytes | memoryview, keys: Keys = NO_KEYS) -> Packet:
     signed = unsealed(frame, key_of(header.sender, keys))
     body = signed[HEADER_BYTES:]
     if layout is None:
-        return _read_repair(header, body, keys)
+        return _read_repair(header, body, keys, market)
+    return _packet_of(layout, header, flags, body)
+
+
+def _packet_of(layout: Layout[Any], header: Header, flags: Mapping[str, bool], body: bytes) -> Packet:
+    """The packet in a body that is authentic; RemoteProtocolError for anything that is not one."""
     try:
         packet = layout.read(header, body)
     except _MALFORMED as reason:
-        raise RemoteProtocolError(f"{kind.name}: {reason}") from reason
+        raise RemoteProtocolError(f"{layout.kind.name}: {reason}") from reason
     if flags:
         packet = packet._replace(**flags)
     fault = layout.fault(packet)
     if fault is not None:
         raise RemoteProtocolError(fault)
     return cast("Packet", packet)
+
+
+# A line's packets without their tag, for whoever seals them (`security.line_seals`)
+
+
+def line_parts(packet: Packet, market: bytes) -> tuple[bytes, bytes, int]:
+    """Header and body of a packet, and how long its frame may be; LocalProtocolError for what readers would refuse."""
+    if type(packet) is ReleasedPacket:
+        fields = _released_fields(packet, market)
+        return fields[:HEADER_BYTES], b"".join((fields[HEADER_BYTES:], packet.payload, packet.proof)), JUMBO_DATAGRAM
+    header, body, layout = _unsigned(packet, market)
+    return header, body, layout.limit
+
+
+def line_packet(header: bytes, body: bytes) -> Packet:
+    """The packet of a header and a body that are authentic; RemoteProtocolError for anything that is not one."""
+    try:
+        layout = _READERS[PacketKind(header[KIND_AT])]
+    except (KeyError, ValueError):
+        raise RemoteProtocolError(f"kind {header[KIND_AT]} does not travel on a sealed line") from None
+    found, flags = read_header(header, layout.flags)
+    return _packet_of(layout, found, flags, body)
 
 
 def _own_key(sender: NodeId, keys: Keys) -> bytes:
@@ -732,32 +890,36 @@ def _sealed(signed: bytes, kind: PacketKind, limit: int, key: bytes) -> bytes:
     return signed + tag_of(signed, key)
 
 
-# ---- DATA, by the short way: one struct for header and fields, no calls
+# DATA, by the short way: one struct for header and fields, no calls
 
 
-def _encode_data(packet: Data, keys: Keys) -> bytes:
+def _encode_data(packet: Data, keys: Keys, market: bytes) -> bytes:
     payload = packet.payload
     if len(payload) > MAX_PAYLOAD:
         raise LocalProtocolError(f"a payload of {len(payload)} bytes, more than {MAX_PAYLOAD}")
     number, server = packet.epoch
     try:
-        fields = _DATA.pack(_DATA_PREFIX, packet.stripe, 0, number, server, packet.sender, packet.number, packet.base)
+        fields = _DATA.pack(
+            _DATA_PREFIX, market, packet.stripe, 0, number, server, packet.sender, packet.number, packet.base
+        )
     except error as reason:
         raise LocalProtocolError(f"DATA: {reason}") from reason
     key = _own_key(packet.sender, keys)
     return fields + payload + blake2b(fields + packet.digest, digest_size=TAG_BYTES, key=key).digest()
 
 
-def _decode_data(frame: bytes, keys: Keys) -> Data:
+def _decode_data(frame: bytes, keys: Keys, market: bytes) -> Data:
     if not _SHORTEST_DATA <= len(frame) <= _LONGEST_DATA:
         raise RemoteProtocolError(f"DATA of {len(frame)} bytes, from {_SHORTEST_DATA} to {_LONGEST_DATA} expected")
-    _, stripe, flags, epoch_number, server, sender, number, base = _DATA.unpack_from(frame)
+    _, found, stripe, flags, epoch_number, server, sender, number, base = _DATA.unpack_from(frame)
+    if found != market:
+        check_market(frame, market)
     try:
         key = keys[sender]
     except KeyError:
         raise StrangerError(f"no key of sender {sender}") from None
     payload = frame[_PAYLOAD_AT:-TAG_BYTES]
-    digest = sha256(payload).digest()[:DIGEST_BYTES]
+    digest = sha256(payload).digest()
     tag = blake2b(frame[:_PAYLOAD_AT] + digest, digest_size=TAG_BYTES, key=key).digest()
     if not compare_digest(tag, frame[-TAG_BYTES:]):
         raise ForgeryError("the authentication tag is wrong")
@@ -766,7 +928,86 @@ def _decode_data(frame: bytes, keys: Keys) -> Data:
     return Data(stripe, Epoch(epoch_number, server), sender, number, base, payload, digest)
 
 
-# ---- TOKEN: its body says again who sent it, and when
+# REL, in the same way
+
+
+def _released_fields(packet: ReleasedPacket, market: bytes) -> bytes:
+    """Header and fields: everything before the payload."""
+    fault = _released_fault(packet)
+    if fault is not None:
+        raise LocalProtocolError(fault)
+    number, server = packet.epoch
+    try:
+        return _REL.pack(
+            _REL_PREFIX,
+            market,
+            packet.stripe,
+            packet.uncertified,
+            number,
+            server,
+            packet.sender,
+            packet.token_number,
+            packet.sequence,
+            packet.instant,
+            packet.number,
+            packet.edge_stripe,
+            packet.count,
+            len(packet.payload),
+            len(packet.proof),
+        )
+    except error as reason:
+        raise LocalProtocolError(f"REL: {reason}") from reason
+
+
+def _encode_released(packet: ReleasedPacket, keys: Keys, market: bytes) -> bytes:
+    fields, payload, proof = _released_fields(packet, market), packet.payload, packet.proof
+    if _SHORTEST_REL + len(payload) + len(proof) > JUMBO_DATAGRAM:
+        raise LocalProtocolError(f"REL of {len(payload)} and {len(proof)} bytes is longer than a datagram")
+    key = _own_key(packet.sender, keys)
+    tag = blake2b(fields + packet.digest + proof, digest_size=TAG_BYTES, key=key).digest()
+    return b"".join((fields, payload, proof, tag))
+
+
+def _decode_released(frame: bytes, keys: Keys, market: bytes) -> ReleasedPacket:
+    if not _SHORTEST_REL <= len(frame) <= JUMBO_DATAGRAM:
+        raise RemoteProtocolError(f"REL of {len(frame)} bytes, from {_SHORTEST_REL} to {JUMBO_DATAGRAM} expected")
+    _, found, stripe, flags, epoch_number, server, sender, *fields, length, proof_length = _REL.unpack_from(frame)
+    if found != market:
+        check_market(frame, market)
+    if flags > 1:
+        raise RemoteProtocolError(f"unknown flags {flags:#x} are set")
+    key = key_of(sender, keys)
+    proof_at = _REL.size + length
+    if len(frame) != proof_at + proof_length + TAG_BYTES:
+        raise RemoteProtocolError(f"REL of {len(frame)} bytes, {proof_at + proof_length + TAG_BYTES} expected")
+    payload, proof = frame[_REL.size : proof_at], frame[proof_at:-TAG_BYTES]
+    digest = sha256(payload).digest()
+    tag = blake2b(frame[: _REL.size] + digest + proof, digest_size=TAG_BYTES, key=key).digest()
+    if not compare_digest(tag, frame[-TAG_BYTES:]):
+        raise ForgeryError("the authentication tag is wrong")
+    token_number, sequence, instant, number, edge_stripe, count = fields
+    packet = ReleasedPacket(
+        stripe,
+        Epoch(epoch_number, server),
+        sender,
+        token_number,
+        sequence,
+        instant,
+        edge_stripe,
+        number,
+        count,
+        payload,
+        proof,
+        bool(flags),
+    )
+    packet.known_digest = digest
+    fault = _released_fault(packet)
+    if fault is not None:
+        raise RemoteProtocolError(fault)
+    return packet
+
+
+# TOKEN: its body says again who sent it, and when
 
 
 def _read_token(header: Header, body: bytes) -> Token:
@@ -777,29 +1018,29 @@ def _read_token(header: Header, body: bytes) -> Token:
 
 
 def _token_fault(token: Token) -> str | None:
-    length = len(token_body(token))
+    length = len(token_bytes(token))
     return f"TOKEN: a body of {length} bytes must travel in parts" if length > MAX_WHOLE_TOKEN else None
 
 
-# ---- REPAIR: the complete frame of its item, one level deep
+# REPAIR: the complete frame of its item, one level deep
 
 
-def _encode_repair(packet: Repair, keys: Keys) -> bytes:
+def _encode_repair(packet: Repair, keys: Keys, market: bytes) -> bytes:
     item = packet.item
     if not isinstance(item, Data | Token | TokenPart) or item.stripe != packet.stripe:
         raise LocalProtocolError("REPAIR: the item is of another stripe, or nothing that is repaired")
     try:
-        signed = header_bytes(PacketKind.REPAIR, packet) + encode(item, keys)
+        signed = header_bytes(PacketKind.REPAIR, packet, market) + encode(item, keys, market)
     except error as reason:
         raise LocalProtocolError(f"REPAIR: {reason}") from reason
     return _sealed(signed, PacketKind.REPAIR, JUMBO_DATAGRAM, _own_key(packet.sender, keys))
 
 
-def _read_repair(header: Header, body: bytes, keys: Keys) -> Repair:
+def _read_repair(header: Header, body: bytes, keys: Keys, market: bytes) -> Repair:
     kind = peek_kind(body)
     if kind not in _REPAIRABLE:
         raise RemoteProtocolError(f"REPAIR: {kind.name} is not repaired")
-    item = cast("Repairable", decode(body, keys))
+    item = cast("Repairable", decode(body, keys, market))
     if item.stripe != header.stripe:
         raise RemoteProtocolError("REPAIR: the item is of another stripe")
     return Repair(*header, item)
@@ -810,6 +1051,6 @@ _LAYOUTS: dict[type, Layout[Any]] = {
     **NACKS,
     **BALLOTS,
     **LINE_PLANS,
-    Token: Layout(PacketKind.TOKEN, token_body, _read_token, _token_fault),
+    Token: Layout(PacketKind.TOKEN, token_bytes, _read_token, _token_fault),
 }
 _READERS: dict[PacketKind, Layout[Any]] = {layout.kind: layout for layout in _LAYOUTS.values()}

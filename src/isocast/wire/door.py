@@ -3,7 +3,8 @@
     | length 4 | kind 1 | body … | tag 16 |
 
 `length` counts kind, body and tag. The first messages, HELLO, LOGIN and WELCOME, have no tag: they exchange two nonces
-and prove on both sides that the key of the door is known. All that follow are tagged by a key of this connection and
+and prove on both sides that the key of the door is known. A proof covers both nonces and the hash of the certificate
+that the door presents (zeros without TLS). All that follow are tagged by a key of this connection and
 direction, with a counter, so that nothing can be put in, left out or repeated.
 """
 
@@ -26,6 +27,7 @@ __all__ = [
     "MAX_KEY",
     "MAX_MESSAGE",
     "NONCE_BYTES",
+    "NO_CHANNEL",
     "Accepted",
     "Block",
     "CheckpointGiven",
@@ -38,6 +40,7 @@ __all__ = [
     "Publish",
     "RangeWanted",
     "Refused",
+    "Sealed",
     "Session",
     "Snapshot",
     "SnapshotWanted",
@@ -45,20 +48,23 @@ __all__ = [
     "decode_message",
     "encode_message",
     "proof",
+    "sealed_head",
 ]
 
 LENGTH = Struct("<I")
 NONCE_BYTES = 32
+NO_CHANNEL = bytes(32)
+"""In place of a certificate's hash, where there is no TLS."""
 MAX_BATCH = 1_024
 """Batches in one PUBLISH. Bounds: 1,024 of 8,824 bytes are 9 MB, which a connection may hold in memory."""
 MAX_KEY = 64
 """Bytes of a client's own key for one batch."""
 MAX_TEXT = 1_024
 """Bytes of a name or a reason."""
-MAX_MESSAGE = (16 << 20) + 64
-"""Bounds: one journal block, or one snapshot of 349,000 events."""
+MAX_MESSAGE = (16 << 20) + 256
+"""Bounds: one journal block, or one snapshot of 349,000 events, sealed."""
 _MAGIC = b"ISOCDOOR"
-_VERSION = 2
+_VERSION = 3
 
 
 class DoorKind(IntEnum):
@@ -77,6 +83,7 @@ class DoorKind(IntEnum):
     SNAPSHOT = 11
     CHECKPOINT_WANTED = 12
     CHECKPOINT = 13
+    SEALED = 14
 
 
 class Hello(NamedTuple):
@@ -160,6 +167,15 @@ class CheckpointGiven(NamedTuple):
     packed: bytes
 
 
+class Sealed(NamedTuple):
+    """A block or snapshot for whoever bought its period: sequences `first` to `last` (`security.door_seals`)."""
+
+    period: int
+    first: int
+    last: int
+    box: bytes
+
+
 DoorMessage: TypeAlias = (
     Hello
     | Login
@@ -174,6 +190,7 @@ DoorMessage: TypeAlias = (
     | Snapshot
     | CheckpointWanted
     | CheckpointGiven
+    | Sealed
 )
 
 _HELLO = Struct(f"<8sI{NONCE_BYTES}s")
@@ -183,6 +200,7 @@ _ONE = Struct("<Q")
 _COUNT = Struct("<H")
 _BATCH = Struct("<BH")
 _LABEL = Struct("<QQ")
+_SEALED = Struct("<IQQ")
 
 
 def proof(key: bytes, side: bytes, *nonces: bytes) -> bytes:
@@ -228,6 +246,11 @@ def encode_message(message: DoorMessage) -> bytes:
     return bytes((kind,)) + body
 
 
+def sealed_head(period: int, first: int, last: int) -> bytes:
+    """What SEALED says in the clear."""
+    return _SEALED.pack(period, first, last)
+
+
 def _body(message: DoorMessage) -> tuple[DoorKind, bytes]:
     match message:
         case Hello(nonce):
@@ -257,6 +280,8 @@ def _body(message: DoorMessage) -> tuple[DoorKind, bytes]:
             return DoorKind.CHECKPOINT_WANTED, b""
         case CheckpointGiven(packed):
             return DoorKind.CHECKPOINT, packed
+        case Sealed(period, first, last, box):
+            return DoorKind.SEALED, sealed_head(period, first, last) + box
 
 
 def _publish_body(batches: Sequence[tuple[bytes, bytes]]) -> bytes:
@@ -328,6 +353,9 @@ def _read(kind: DoorKind, body: bytes) -> DoorMessage:  # noqa: C901, PLR0912 (o
             return Snapshot(next_sequence, body[_ONE.size :])
         case DoorKind.CHECKPOINT:
             return CheckpointGiven(body)
+        case DoorKind.SEALED:
+            period, first, last = _SEALED.unpack_from(body)
+            return Sealed(period, first, last, body[_SEALED.size :])
 
 
 def _read_publish(body: bytes) -> Publish:

@@ -54,7 +54,7 @@ EVENT_DTYPE = np.dtype(
 )
 
 EVENTS_PER_PAYLOAD = (STANDARD_PAYLOAD - SEAL_BYTES) // EVENT_BYTES
-"""(1,324 - 28) / 48 = 27: what still fits once a nonce and a tag seal the payload."""
+"""(1,368 - 64) / 48 = 27: what fits beside a seal."""
 
 _FLOOR_AT = 4
 _SYMBOL_AT = 8
@@ -144,7 +144,7 @@ def build_events(rows: Iterable[MarketEvent]) -> EventArray:
         raise LocalProtocolError(f"an event's value does not fit its field: {reason}") from reason
 
 
-# ---- Whether bytes are market events, for many thousands at once: `events.events_view` without its explanations.
+# Whether bytes are market events, for many thousands at once: `events.events_view` without its explanations.
 #
 # The first sixteen bytes of a record decide: kind, side, flags and floor, then the symbol. They are looked at as two
 # 64-bit words of eight lanes. While a lane is below 0x80, adding 0x80-m sets its top bit exactly when the lane is at

@@ -1,11 +1,13 @@
 """What surrounds every packet: the header before its body, the tag behind it; and which roles hear a multicast kind.
 
-    0       2         3      4        6          8              12             16       24
-    | magic | version | kind | stripe | flags    | epoch number | epoch server | sender | body … | tag 16 |
+    0       2         3      4        8        10         12             16             20       28
+    | magic | version | kind | market | stripe | flags    | epoch number | epoch server | sender | body … | tag 16 |
 
-All integers are little-endian. The tag is BLAKE2b with the sender's key over everything before it (DATA: over the
-digest of its payload in place of the payload, since the token needs that digest anyway); without a key it is a
-checksum only, which is enough for a simulated network and for a disk.
+All integers are little-endian. Magic, version, market and stripe stand at fixed places, so that a filter in the kernel
+can judge them; a packet of another market is refused before its tag is looked at. The tag is BLAKE2b with the sender's
+key over everything before it (DATA and REL: over the digest of the payload in place of the payload, since tokens and
+proofs need that digest anyway); without a key it is a checksum only, which is enough for a simulated network and for a
+disk.
 """
 
 from __future__ import annotations
@@ -13,17 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from hmac import compare_digest
 from struct import Struct
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from isocast.terms.errors import ForgeryError, RemoteProtocolError, StrangerError
+from isocast.terms.errors import AnotherMarketError, ForgeryError, RemoteProtocolError, StrangerError
 from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.limits import FRAME_BYTES, HEADER_BYTES, MAX_DATAGRAM, TAG_BYTES
+from isocast.wire.limits import FRAME_BYTES, HEADER_BYTES, MARKET_ID_BYTES, MAX_DATAGRAM, TAG_BYTES
 from isocast.wire.packets import (
     DIGEST_BYTES,
+    SHORT_DIGEST_BYTES,
     Data,
+    Disclose,
     Invite,
     Join,
     LineAck,
@@ -33,6 +37,7 @@ from isocast.wire.packets import (
     Packet,
     Receipt,
     Repair,
+    SourceChain,
     Suspect,
     Token,
     TokenPart,
@@ -40,19 +45,28 @@ from isocast.wire.packets import (
 
 __all__ = [
     "AUDIENCE",
+    "FLAGS_AT",
+    "KIND_AT",
     "MAGIC",
+    "MARKET_AT",
     "NO_KEY",
     "NO_KEYS",
+    "NO_MARKET",
+    "SENDER_AT",
+    "STRIPE_AT",
     "VERSION",
     "Header",
     "Keys",
     "Layout",
     "PacketKind",
     "Role",
+    "check_market",
     "digest_fault",
     "header_bytes",
     "key_of",
+    "market_id",
     "no_fault",
+    "nonce_fault",
     "peek_kind",
     "prefix",
     "read_header",
@@ -62,7 +76,7 @@ __all__ = [
 
 
 MAGIC = b"IC"
-VERSION = 3
+VERSION = 5
 """Raised whenever the meaning of any byte changes; a reader knows one version and refuses all others."""
 NO_KEY = b""
 
@@ -77,8 +91,20 @@ class _SameForEverybody(dict[NodeId, bytes]):
 
 NO_KEYS: Keys = _SameForEverybody()
 
-_HEADER = Struct("<4sHHIIQ")
+NO_MARKET = bytes(MARKET_ID_BYTES)
+"""On disk and in a simulated network, where no other market is heard."""
+
+_HEADER = Struct("<4s4sHHIIQ")
 _PREFIX_BYTES = 4
+
+KIND_AT, MARKET_AT, STRIPE_AT, FLAGS_AT = 3, 4, 8, 10
+SENDER_AT = slice(20, 28)
+"""Where a filter finds these fields in a frame."""
+
+
+def market_id(name: str) -> bytes:
+    """What every packet of the market of this name carries: the first bytes of the name's hash."""
+    return sha256(b"isocast3" + name.encode()).digest()[:MARKET_ID_BYTES]
 
 
 class PacketKind(IntEnum):
@@ -104,6 +130,9 @@ class PacketKind(IntEnum):
     LINEASK = 18
     LINEACK = 19
     LINES = 20
+    PROOF = 21
+    DISCLOSE = 22
+    SRCCHAIN = 24
 
 
 class Header(NamedTuple):
@@ -147,17 +176,17 @@ def prefix(kind: PacketKind) -> bytes:
 _PREFIXES = {kind: prefix(kind) for kind in PacketKind}
 
 
-def header_bytes(kind: PacketKind, packet: Packet, flags: tuple[str, ...] = ()) -> bytes:
+def header_bytes(kind: PacketKind, packet: Packet, market: bytes, flags: tuple[str, ...] = ()) -> bytes:
     """The header of a packet; struct.error when a field is out of its range."""
     bits = 0
     for place, name in enumerate(flags):
         bits |= bool(getattr(packet, name)) << place
-    return _HEADER.pack(_PREFIXES[kind], packet.stripe, bits, *packet.epoch, packet.sender)
+    return _HEADER.pack(_PREFIXES[kind], market, packet.stripe, bits, *packet.epoch, packet.sender)
 
 
 def read_header(frame: bytes, flags: tuple[str, ...] = ()) -> tuple[Header, dict[str, bool]]:
-    """The header's fields, and those flags that are set; the prefix is the caller's business."""
-    _, stripe, bits, number, server, sender = _HEADER.unpack_from(frame)
+    """The header's fields, and those flags that are set; prefix and market are the caller's business."""
+    _, _, stripe, bits, number, server, sender = _HEADER.unpack_from(frame)
     header = Header(stripe, Epoch(number, server), sender)
     if not bits:
         return header, {}
@@ -197,20 +226,35 @@ def peek_kind(frame: bytes | memoryview) -> PacketKind:
     if start[2] != VERSION:
         raise RemoteProtocolError(f"version {start[2]}; this program reads version {VERSION}")
     try:
-        return PacketKind(start[3])
+        return PacketKind(start[KIND_AT])
     except ValueError as reason:
-        raise RemoteProtocolError(f"kind {start[3]} is unknown") from reason
+        raise RemoteProtocolError(f"kind {start[KIND_AT]} is unknown") from reason
+
+
+def check_market(frame: bytes, market: bytes) -> None:
+    """AnotherMarketError for a frame that is not of this market; its length has been found right."""
+    found = frame[MARKET_AT:STRIPE_AT]
+    if found != market:
+        raise AnotherMarketError(f"a packet of another market: {found.hex()}, not {market.hex()}")
 
 
 def digest_fault(*digests: bytes) -> str | None:
-    """Digests and nonces have one length."""
+    """Digests have one length."""
     for digest in digests:
         if len(digest) != DIGEST_BYTES:
-            return f"a digest or nonce of {len(digest)} bytes"
+            return f"a digest of {len(digest)} bytes"
     return None
 
 
-# ---- Which roles listen to a multicast packet: the groups of the core, for simulator and sockets alike.
+def nonce_fault(*nonces: bytes) -> str | None:
+    """Nonces and commitments to them have one length."""
+    for nonce in nonces:
+        if len(nonce) != SHORT_DIGEST_BYTES:
+            return f"a nonce of {len(nonce)} bytes"
+    return None
+
+
+# Which roles listen to a multicast packet: the groups of the core, for simulator and sockets alike.
 
 
 class Role(IntEnum):
@@ -226,6 +270,8 @@ _NETWORK = (Role.RECEIVER, Role.SERVER)
 
 AUDIENCE: dict[type[Packet], tuple[Role, ...]] = {
     Data: (Role.RECEIVER,),
+    Disclose: (Role.RECEIVER,),
+    SourceChain: (Role.RECEIVER,),
     Token: _EVERYBODY,
     TokenPart: _EVERYBODY,
     Receipt: (Role.RECEIVER,),

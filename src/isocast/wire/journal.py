@@ -1,11 +1,12 @@
 """Journals as bytes: the headers of a segment and of its blocks, and the names of segment files.
 
     segment   | header 64 | block | block | …
-    block     | header 112 | directory 56 × messages | payloads | zeros to a multiple of 8 |
+    block     | header 112 | directory 72 × messages | payloads | zeros to a multiple of 8 | proof, if flagged |
 
 A block is what one site released of one token at one instant; it is written at once and never changed. The
 header's checksum covers its length, so that a block whose end is missing (a writer was killed) and a block with
-a damaged byte are told apart. `journal_blocks` owns what follows a block's header. Integers are little-endian.
+a damaged byte are told apart. `journal_blocks` owns what follows a block's header, `journal_proofs` the proof. Integers
+are little-endian.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ __all__ = [
     "FETCHED",
     "JOURNAL_VERSION",
     "MAX_BLOCK_BYTES",
+    "PROVABLE",
+    "READABLE_VERSIONS",
     "SEGMENT_HEADER_BYTES",
     "SEGMENT_MAGIC",
     "SEGMENT_SUFFIX",
@@ -43,14 +46,16 @@ __all__ = [
 ]
 
 SEGMENT_MAGIC = b"ISOCASTJ"
-JOURNAL_VERSION = 1
-"""Raised whenever the meaning of any byte changes; a reader knows one version and refuses all others."""
+JOURNAL_VERSION = 3
+"""Raised whenever the meaning of any byte changes."""
+READABLE_VERSIONS = (2, 3)
+"""Version 2 has no proofs; all else is the same. A reader refuses other versions."""
 BLOCK_MARKER = b"ISOB"
 SEGMENT_SUFFIX = ".isoj"
 
 ALIGNMENT = 8
 """Every block, directory and event begins at a multiple of it, so that numpy views them where they lie."""
-DIRECTORY_BYTES = 56
+DIRECTORY_BYTES = 72
 """One message in a block's directory (`journal_blocks.DIRECTORY_DTYPE`)."""
 MAX_BLOCK_BYTES = (1 << 32) - 1
 """A block's length is four bytes. 65,535 messages of 9,000 bytes take 593 million."""
@@ -59,6 +64,8 @@ FETCHED = 1
 """Flag of a block that the site did not release: it fetched it later, as another had released it."""
 UNCERTIFIED = 2
 """Flag of a block that was released in an epoch without a majority of U (policy `availability`)."""
+PROVABLE = 4
+"""Flag of a block that keeps what proves it (`journal_proofs`)."""
 
 _SEGMENT = Struct("<8sHHIQqQ20xI")
 _BLOCK = Struct("<4sIIIIIIIIIQQqqqQ16sII")
@@ -88,7 +95,7 @@ class BlockHeader(NamedTuple):
     block_bytes: int
     """Of the whole block, this header and the zeros at its end included."""
     flags: int
-    """FETCHED and UNCERTIFIED, or zero; there is room for the control entries of tokens."""
+    """FETCHED, UNCERTIFIED and PROVABLE, or zero."""
     messages: int
     events: int
     """Those of all messages that are events, one after the other behind the directory."""
@@ -138,18 +145,20 @@ class BlockHeader(NamedTuple):
         return bool(self.flags & FETCHED)
 
     @property
+    def proof_bytes(self) -> int:
+        """Of the proof at the end of the block; 0 without one."""
+        return self.block_bytes - block_length(self.messages, self.payload_bytes)
+
+    @property
     def ends_token(self) -> bool:
         """Whether nothing of the token is left to release."""
         return self.place + self.messages == self.token_count
 
 
 def block_length(messages: int, payload_bytes: int) -> int:
-    """Bytes of a whole block."""
+    """Bytes of a whole block, up to its proof."""
     length = BLOCK_HEADER_BYTES + messages * DIRECTORY_BYTES + payload_bytes
     return length + -length % ALIGNMENT
-
-
-# ---- segments
 
 
 def segment_name(stripe: int, site: NodeId, first_sequence: int) -> str:
@@ -166,33 +175,33 @@ def segment_of_name(name: str) -> tuple[int, NodeId, int] | None:
     return (stripe, site, first) if segment_name(stripe, site, first) == name else None
 
 
-def pack_segment_header(header: SegmentHeader) -> bytes:
+def pack_segment_header(header: SegmentHeader, version: int = JOURNAL_VERSION) -> bytes:
     """The bytes at the start of a file."""
     stripe, site, created, first = header
     try:
-        raw = _SEGMENT.pack(SEGMENT_MAGIC, JOURNAL_VERSION, stripe, 0, site, created, first, 0)
+        raw = _SEGMENT.pack(SEGMENT_MAGIC, version, stripe, 0, site, created, first, 0)
     except error as reason:
         raise LocalProtocolError(f"a segment header's value does not fit its field: {reason}") from reason
     return _with_checksum(raw)
 
 
 def read_segment_header(raw: bytes) -> SegmentHeader:
-    """What a file begins with; RemoteProtocolError unless this version wrote it."""
+    """What a file begins with; RemoteProtocolError unless it is of a version that is read."""
     if len(raw) < SEGMENT_HEADER_BYTES:
         raise RemoteProtocolError(f"a segment header of {len(raw)} bytes")
     raw = raw[:SEGMENT_HEADER_BYTES]
     magic, version, stripe, flags, site, created, first, _ = _SEGMENT.unpack(raw)
     if magic != SEGMENT_MAGIC:
         raise RemoteProtocolError(f"magic {magic.hex()} is not that of a journal")
-    if version != JOURNAL_VERSION:
-        raise RemoteProtocolError(f"journal version {version}; this program reads version {JOURNAL_VERSION}")
+    if version not in READABLE_VERSIONS:
+        known = " and ".join(map(str, READABLE_VERSIONS))
+        raise RemoteProtocolError(
+            f"journal version {version}; this program reads versions {known}: use the isocast that wrote it"
+        )
     header = SegmentHeader(stripe, site, created, first)
-    if flags or raw != pack_segment_header(header):
+    if flags or raw != pack_segment_header(header, version):
         raise RemoteProtocolError("the checksum of the segment header is wrong, or reserved bytes are set")
     return header
-
-
-# ---- blocks
 
 
 def pack_block_header(header: BlockHeader) -> bytes:
@@ -226,7 +235,7 @@ def read_block_header(raw: bytes | memoryview, at: int = 0) -> BlockHeader:
 
 def _fault(header: BlockHeader) -> str | None:
     """The rule that a header breaks; writers and readers ask alike."""
-    if header.flags & ~(FETCHED | UNCERTIFIED):
+    if header.flags & ~(FETCHED | UNCERTIFIED | PROVABLE):
         return f"unknown flags {header.flags:#x}"
     if not 1 <= header.messages <= header.token_count <= MAX_MESSAGES_PER_TOKEN:
         return f"a block of {header.messages} messages of a token of {header.token_count}"
@@ -234,7 +243,8 @@ def _fault(header: BlockHeader) -> str | None:
         return f"messages {header.place}+{header.messages} of a token of {header.token_count}"
     if header.events * EVENT_BYTES > header.payload_bytes:
         return f"{header.events} events in {header.payload_bytes} bytes"
-    if header.block_bytes != block_length(header.messages, header.payload_bytes):
+    proof = header.proof_bytes
+    if proof < 0 or proof % ALIGNMENT or (proof > 0) != bool(header.flags & PROVABLE):
         return f"a block of {header.messages} messages and {header.payload_bytes} bytes that takes {header.block_bytes}"
     if header.next_sequence - 1 > MAX_NUMBER:
         return f"sequences from {header.first_sequence} on pass 2^64-1"

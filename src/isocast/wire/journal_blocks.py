@@ -1,8 +1,9 @@
 """The body of a journal block: a directory of messages, then their payloads, all events first.
 
-    | directory: one row of 56 bytes for each message, in sequence order |
+    | directory: one row of 72 bytes for each message, in sequence order |
     | the events of every message that consists of events, 48 bytes each, in sequence order |
     | the payloads of all other messages, in sequence order | zeros to a multiple of 8 |
+    | what proves the block, if its header says so (`journal_proofs`) |
 
 A reader views directory and events as two numpy arrays and parses nothing. A payload that is a whole number of
 valid event records is kept as events; any other is opaque: the directory says where it lies.
@@ -10,8 +11,8 @@ valid event records is kept as events; any other is opaque: the directory says w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
@@ -28,17 +29,20 @@ from isocast.wire.journal import (
     DIRECTORY_BYTES,
     FETCHED,
     MAX_BLOCK_BYTES,
+    PROVABLE,
     UNCERTIFIED,
     BlockHeader,
     block_length,
     pack_block_header,
     read_block_header,
 )
+from isocast.wire.journal_proofs import BlockProof, decode_proof, encode_proof
 from isocast.wire.limits import EVENT_BYTES
-from isocast.wire.packets import DIGEST_BYTES
+from isocast.wire.packets import DIGEST_BYTES, SHORT_DIGEST_BYTES
 
 __all__ = [
     "DIRECTORY_DTYPE",
+    "DIRECTORY_OFFSETS",
     "IS_EVENTS",
     "BlockView",
     "DirectoryArray",
@@ -63,6 +67,8 @@ DIRECTORY_DTYPE = np.dtype(
     ]
 )
 """`digest` is the ring's, of the payload as it travelled, sealed. `offset` and `length` count bytes of the payloads."""
+DIRECTORY_OFFSETS: Mapping[str, int] = {name: field[1] for name, field in (DIRECTORY_DTYPE.fields or {}).items()}
+"""Where each field of a row begins."""
 
 IS_EVENTS = 1
 """The flag of a message that consists of events."""
@@ -90,6 +96,18 @@ class ReleasedBlock:
     messages: Sequence[JournalMessage]
     fetched: bool = False
     uncertified: bool = False
+    proof: BlockProof | None = None
+
+    def part(self, start: int, stop: int | None = None) -> ReleasedBlock:
+        """Some of its messages, by their places in the block."""
+        stop = len(self.messages) if stop is None else stop
+        return replace(
+            self,
+            place=self.place + start,
+            first_sequence=self.first_sequence + start,
+            messages=self.messages[start:stop],
+            proof=None if self.proof is None else self.proof.part(start, stop),
+        )
 
 
 class EncodedBlock(NamedTuple):
@@ -108,7 +126,7 @@ def encode_block(block: ReleasedBlock) -> EncodedBlock:
     chosen = b"".join(digests)
     if len(chosen) != len(digests) * DIGEST_BYTES:
         raise LocalProtocolError(f"{len(digests)} digests of {len(chosen)} bytes together")
-    if len(block.shuffle_key) != DIGEST_BYTES:
+    if len(block.shuffle_key) != SHORT_DIGEST_BYTES:
         raise LocalProtocolError(f"a shuffle key of {len(block.shuffle_key)} bytes")
     try:
         directory["source"] = np.fromiter(sources, np.uint64, len(sources))
@@ -118,13 +136,14 @@ def encode_block(block: ReleasedBlock) -> EncodedBlock:
     directory["digest"] = np.frombuffer(chosen, DIRECTORY_DTYPE["digest"])
     body = _place_payloads(directory, payloads)
     rows = directory.tobytes()
-    length = block_length(len(payloads), len(body))
+    proof = b"" if block.proof is None else encode_proof(block.proof, list(zip(sources, numbers, strict=True)))
+    length = block_length(len(payloads), len(body)) + len(proof)
     if length > MAX_BLOCK_BYTES:
         raise LocalProtocolError(f"a block of {length} bytes, more than {MAX_BLOCK_BYTES}")
     padding = bytes(-(len(rows) + len(body)) % ALIGNMENT)
     header = BlockHeader(
         block_bytes=length,
-        flags=FETCHED * block.fetched | UNCERTIFIED * block.uncertified,
+        flags=FETCHED * block.fetched | UNCERTIFIED * block.uncertified | PROVABLE * bool(proof),
         messages=len(payloads),
         events=int(directory["events"].sum()),
         payload_bytes=len(body),
@@ -139,9 +158,9 @@ def encode_block(block: ReleasedBlock) -> EncodedBlock:
         released_at=block.released_at,
         clock_bound_ns=block.clock_bound_ns,
         shuffle_key=block.shuffle_key,
-        body_checksum=crc32(padding, crc32(body, crc32(rows))),
+        body_checksum=crc32(proof, crc32(padding, crc32(body, crc32(rows)))),
     )
-    return EncodedBlock(header, (pack_block_header(header), rows, body, padding))
+    return EncodedBlock(header, (pack_block_header(header), rows, body, padding, proof))
 
 
 def _place_payloads(directory: DirectoryArray, payloads: Sequence[bytes]) -> bytes:
@@ -249,7 +268,17 @@ class BlockView:
             self.messages(),
             header.fetched,
             header.uncertified,
+            self.proof(),
         )
+
+    def proof(self) -> BlockProof | None:
+        """What the block keeps to be proven by; None if it keeps nothing. RemoteProtocolError if it is damaged."""
+        length = self.header.proof_bytes
+        if not length:
+            return None
+        rows = self.directory
+        labels = list(zip(rows["source"].tolist(), rows["number"].tolist(), strict=True))
+        return decode_proof(self.raw[-length:], labels)
 
     def check_sum(self) -> None:
         """RemoteProtocolError when a byte of the body is not as it was written."""
@@ -273,12 +302,14 @@ class BlockView:
         if int(rows["events"].sum(dtype=np.int64)) != self.header.events:
             raise RemoteProtocolError("a block's header and directory count different events")
         payloads_end = self._payloads_at + self.header.payload_bytes
-        if any(self.raw[payloads_end:]):
-            raise RemoteProtocolError("a block does not end in zeros")
+        proof_at = len(self.raw) - self.header.proof_bytes
+        if any(self.raw[payloads_end:proof_at]):
+            raise RemoteProtocolError("a block's payloads do not end in zeros")
         if not are_events(self.raw[self._payloads_at : self._payloads_at + self.header.events * EVENT_BYTES]):
             raise RemoteProtocolError("a message is said to be events and is not")
         if is_events is not None:
             self._check_opaque(rows, ~is_events)
+        self.proof()
 
     @property
     def _payloads_at(self) -> int:

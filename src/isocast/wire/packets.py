@@ -19,9 +19,12 @@ __all__ = [
     "NO_DIGEST",
     "NO_NONCE",
     "NO_VERSION",
+    "SHORT_DIGEST_BYTES",
     "ControlEntry",
     "ControlKind",
     "Data",
+    "Disclose",
+    "Disclosure",
     "Grant",
     "Holding",
     "Invite",
@@ -37,6 +40,7 @@ __all__ = [
     "Packet",
     "Pending",
     "PlanVersion",
+    "Proof",
     "Range",
     "RangeReply",
     "RangeRequest",
@@ -47,17 +51,21 @@ __all__ = [
     "Repairable",
     "Run",
     "SecondaryToken",
+    "SourceChain",
     "Standing",
     "Suspect",
     "Suspicion",
     "Token",
     "TokenPart",
+    "Vote",
+    "chained",
     "digest_of",
     "payload_digest",
+    "short_digest_of",
 ]
 
 
-# ---- The packets of suspicion and reformation (protocol §5), as values: SUSPECT, INVITE, REFUSE, JOIN and NEWRING.
+# The packets of suspicion and reformation (protocol §5), as values: SUSPECT, INVITE, REFUSE, JOIN and NEWRING.
 
 
 class Suspicion(StrEnum):
@@ -104,6 +112,7 @@ class Invite(NamedTuple):
     epoch: Epoch
     sender: NodeId
     ballot: Epoch
+    signature: bytes = b""
 
 
 class Refuse(NamedTuple):
@@ -146,6 +155,19 @@ class Join(NamedTuple):
     universe: tuple[NodeId, ...]
     next_numbers: tuple[NextNumber, ...]
     leaving: bool = False
+    signature: bytes = b""
+
+
+class Vote(NamedTuple):
+    """What a NEWRING repeats of a JOIN, so that everybody can check it: all that decides the cut, and its signature."""
+
+    site: NodeId
+    epoch: Epoch
+    held: int
+    digest: bytes
+    rest: bytes
+    """The digest of the JOIN's body, which says the rest."""
+    signature: bytes
 
 
 class NewRing(NamedTuple):
@@ -154,7 +176,8 @@ class NewRing(NamedTuple):
     cut = (`cut_epoch`, `cut_token`, `cut_digest`); `holders` hold the cut; `commits` belong to `ring`
     position by position. A source that `next_numbers` does not name resends all it holds. An `uncertified` ring was
     started without a majority of U, as the policy `availability` allows; a `forced` one by an operator's word, and
-    `universe` is U from its first token on.
+    `universe` is U from its first token on. `votes` are those of a bare majority of U, the highest among them: whoever
+    is to enter the ring checks them, and the `order` of the operator for a forced one.
     """
 
     stripe: int
@@ -174,9 +197,12 @@ class NewRing(NamedTuple):
     next_numbers: tuple[NextNumber, ...]
     uncertified: bool = False
     forced: bool = False
+    votes: tuple[Vote, ...] = ()
+    order: bytes = b""
+    signature: bytes = b""
 
 
-# ---- The packets that say where receivers remulticast (§4.3; protocol §7), as values: LINEASK, LINEACK and LINES.
+# The packets that say where receivers remulticast (§4.3; protocol §7), as values: LINEASK, LINEACK and LINES.
 
 
 NO_ADDRESS = 0xFFFF
@@ -267,22 +293,36 @@ class Lines(NamedTuple):
     rests: tuple[LineRest, ...]
 
 
-DIGEST_BYTES = 16
+DIGEST_BYTES = 32
+"""Of messages, runs, tokens, receipts and cuts: with 16, whoever chooses contents finds two with one digest in 2^64
+steps, and two sites would hold different sequences under equal receipts."""
 NO_DIGEST = bytes(DIGEST_BYTES)
 """The chained digest before token 1."""
-NO_NONCE = bytes(DIGEST_BYTES)
+SHORT_DIGEST_BYTES = 16
+"""Of nonces, the commitments to them, shuffle keys and checksums, where two contents of one digest split nothing."""
+NO_NONCE = bytes(SHORT_DIGEST_BYTES)
 NO_LIMIT = (1 << 64) - 1
 """`secstable` of a ring without secondary groups."""
 
 
 def digest_of(*parts: bytes) -> bytes:
-    """The digest of everything but payloads: BLAKE2b, 16 bytes."""
+    """The digest of what the ring orders, payloads apart: BLAKE2b, 32 bytes."""
     return blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
 
 
+def short_digest_of(*parts: bytes) -> bytes:
+    """BLAKE2b, 16 bytes: nonces, commitments, shuffle keys, and checksums of state that one site keeps."""
+    return blake2b(b"".join(parts), digest_size=SHORT_DIGEST_BYTES).digest()
+
+
 def payload_digest(payload: bytes) -> bytes:
-    """Of one message: SHA-256, its first 16 bytes. The only hash over bulk; processors have instructions for it."""
-    return sha256(payload).digest()[:DIGEST_BYTES]
+    """Of one message: SHA-256. The only hash over bulk; processors have instructions for it."""
+    return sha256(payload).digest()
+
+
+def chained(before: bytes, digest: bytes) -> bytes:
+    """A source's chain after one more message, of this digest; it begins with NO_DIGEST before number 1."""
+    return sha256(before + digest).digest()
 
 
 @dataclass(slots=True)
@@ -331,14 +371,18 @@ class ControlKind(IntEnum):
     MARK = 4
     FORCE_UNIVERSE = 5
     """U becomes what the body lists, on an operator's word alone: a majority will never come back."""
+    ROSTER = 6
+    """A roster counts from a token on: its serial is the subject, digest and token are the body."""
 
 
 class ControlEntry(NamedTuple):
-    """One ordered entry of the network's own: U plus or minus one site, a stripe plan, an operator's mark."""
+    """One ordered entry of the network's own: U plus or minus one site, a stripe plan, a roster, an operator's mark."""
 
     kind: ControlKind
     subject: int
     body: bytes
+    order: bytes = b""
+    """The operator's signed word for it (`orders`); empty where nothing is signed, and of kinds that need none."""
 
 
 class Grant(NamedTuple):
@@ -346,6 +390,17 @@ class Grant(NamedTuple):
 
     source: NodeId
     window: int
+
+
+class Disclosure(NamedTuple):
+    """The link of a source's key chain at one of its numbers: it opens that message and those before it in the chain.
+
+    Where keys are disclosed (`reveal = "chain"`), tokens carry them.
+    """
+
+    source: NodeId
+    number: int
+    key: bytes
 
 
 @dataclass(slots=True)
@@ -371,6 +426,10 @@ class Token:
     secstable: int
     grants: tuple[Grant, ...]
     prev_digest: bytes
+    signature: bytes = b""
+    """Its owner's, over the body: made once, kept with the token, and sent again unchanged."""
+    disclosures: tuple[Disclosure, ...] = ()
+    """Keys of messages that earlier tokens acknowledge, by source and number; none unless keys are disclosed."""
     _body: bytes | None = field(default=None, init=False, compare=False, repr=False)
     _digest: bytes | None = field(default=None, init=False, compare=False, repr=False)
     _labels: tuple[tuple[tuple[NodeId, int], ...], ...] | None = field(
@@ -416,6 +475,17 @@ class Receipt(NamedTuple):
     sender: NodeId
     held: int
     digest: bytes
+    signature: bytes = b""
+
+
+class Disclose(NamedTuple):
+    """DISCLOSE: a source shows keys of messages whose order is certified; without keys it asks for the NEWRING."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    links: tuple[tuple[int, bytes], ...]
+    """(number, link of the key chain), in rising order."""
 
 
 class Holding(NamedTuple):
@@ -475,6 +545,24 @@ class Standing(NamedTuple):
     token_number: int
 
 
+class SourceChain(NamedTuple):
+    """SRCCHAIN: a source's own signature for what it sent, since all receivers hold its tag key.
+
+    The chain of its messages (`chained`) is `before` behind number `since`, and `digest` behind `number`. Two
+    statements prove everything between them, so whoever missed some needs no repair of them. A source that has just
+    started knows one point alone: then both are the same.
+    """
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    since: int
+    before: bytes
+    number: int
+    digest: bytes
+    signature: bytes = b""
+
+
 class SecondaryToken(NamedTuple):
     """SECTOKEN: passes through a secondary group, numbered like the primary tokens (§4.1)."""
 
@@ -485,11 +573,8 @@ class SecondaryToken(NamedTuple):
     token_number: int
 
 
-class ReleasedPacket(NamedTuple):
-    """REL: one released message on its way to the customers; `epoch` is that whose token assigned it.
-
-    `uncertified`: released in an epoch without a majority; another site may have released something else.
-    """
+class _Released(NamedTuple):
+    """The fields of a REL."""
 
     stripe: int
     epoch: Epoch
@@ -503,6 +588,52 @@ class ReleasedPacket(NamedTuple):
     payload: bytes
     proof: bytes
     uncertified: bool = False
+
+
+class ReleasedPacket(_Released):
+    """REL: one released message on its way to the customers; `epoch` is that whose token assigned it.
+
+    `uncertified`: released in an epoch without a majority; another site may have released something else.
+    """
+
+    known_digest: bytes | None = None
+    """What the reader computed already, to authenticate the packet."""
+
+    @property
+    def digest(self) -> bytes:
+        """Of the payload; computed once, since the tag and the proof both cover it."""
+        known = self.known_digest
+        if known is None:
+            known = self.known_digest = payload_digest(self.payload)
+        return known
+
+
+class Proof(NamedTuple):
+    """PROOF: the line's owner signs what it is about to send, so that a customer can tell each REL from a forgery (§6).
+
+    One digest for each message from number `first` of an edge stripe on, all of one token; `wire.proofs` says of what.
+    """
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    token_number: int
+    instant: int
+    """T_t of the token."""
+    edge_stripe: int
+    version: int
+    """Of the stripe plan that numbers the messages; 0 on a line of the core."""
+    first: int
+    part: int
+    parts: int
+    salt: bytes
+    digests: tuple[bytes, ...]
+    signature: bytes
+
+    @property
+    def next_number(self) -> int:
+        """The number after the last message that it covers."""
+        return self.first + len(self.digests)
 
 
 class Range(IntEnum):
@@ -553,11 +684,14 @@ Packet: TypeAlias = (
     | Refuse
     | Join
     | NewRing
+    | SourceChain
     | SecondaryToken
     | ReleasedPacket
+    | Proof
     | RangeRequest
     | RangeReply
     | LineAsk
     | LineAck
     | Lines
+    | Disclose
 )

@@ -5,14 +5,16 @@ without any frame. It holds `prev_digest`, so its digest vouches for every token
 are little-endian:
 
     epoch 4+4 | sender 8 | token 8 | instant 8 | first sequence 8 | stable 8 | secstable 8
-    commit 16 | reveal 16 | previous digest 16
+    commit 16 | reveal 16 | previous digest 32
     runs 2 | steps 2 | grants 2 | control entries 1 | flags 1
-    runs:    source 8, first 8, count 4, digest 16
+    runs:    source 8, first 8, count 4, digest 32
     steps:   run 1, how many 1; or 2 and 2 when a value needs it (flag 1)
     grants:  source 8, window 4
-    control: kind 2, length 2, subject 8, bytes
+    control: kind 2, length 2, subject 8, bytes; with 0x8000 in its kind an order follows (`orders`)
+    disclosures, if there are any (flag 2): count 2, and each: source 8, number 8, link 32
 
-One token has exactly one body: the reader refuses every other spelling.
+Behind the body stands its owner's signature (`signing`), which covers the body and is no part of the digest: frames,
+parts and logs carry both (`token_bytes`). One token has exactly one body: the reader refuses every other spelling.
 """
 
 from __future__ import annotations
@@ -25,33 +27,58 @@ from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Epoch
 from isocast.wire.limits import (
     CONTROL_BYTES,
+    DISCLOSURE_BYTES,
     GRANT_BYTES,
+    LINK_BYTES,
     MAX_CONTROL_BODY,
     MAX_CONTROL_ENTRIES,
+    MAX_DISCLOSURES,
     MAX_GRANTS,
+    MAX_LINKS,
     MAX_MESSAGES_PER_TOKEN,
     MAX_NUMBER,
     MAX_PART_BODY,
     MAX_PARTS,
     MAX_STRIPE,
     MAX_TOKEN_BODY,
+    ORDER_BYTES,
     RUN_BYTES,
+    SIGNATURE_BYTES,
     TOKEN_BYTES,
 )
-from isocast.wire.packets import DIGEST_BYTES, ControlEntry, ControlKind, Grant, Run, Token, TokenPart, digest_of
+from isocast.wire.orders import order_fault
+from isocast.wire.packets import (
+    DIGEST_BYTES,
+    SHORT_DIGEST_BYTES,
+    ControlEntry,
+    ControlKind,
+    Disclosure,
+    Grant,
+    Run,
+    Token,
+    TokenPart,
+    digest_of,
+)
+from isocast.wire.signing import signature_fault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["decode_token_body", "join_parts", "split_token", "token_body", "token_digest", "token_fault"]
+__all__ = ["decode_token_body", "join_parts", "split_token", "token_body", "token_bytes", "token_digest", "token_fault"]
 
-_FIXED = Struct("<IIQQqQQQ16s16s16sHHHBB")
-_RUN = Struct("<QQI16s")
+_FIXED = Struct("<IIQQqQQQ16s16s32sHHHBB")
+_RUN = Struct("<QQI32s")
 _GRANT = Struct("<QI")
 _CONTROL = Struct("<HHQ")
+_DISCLOSURES = Struct("<H")
+_DISCLOSURE = Struct("<QQ32s")
 
 _WIDE_STEPS = 1
 """Flag: the interleave's values take two bytes each."""
+_DISCLOSES = 2
+"""Flag: disclosures follow the control entries."""
+_IS_ORDERED = 0x8000
+"""In the kind of a control entry: an order stands behind its bytes."""
 _BYTE = 256
 
 
@@ -72,6 +99,11 @@ def token_body(token: Token) -> bytes:
     return body
 
 
+def token_bytes(token: Token) -> bytes:
+    """Body and signature: what travels, and what a log keeps."""
+    return token_body(token) + token.signature
+
+
 def token_digest(token: Token) -> bytes:
     """The chained digest: of this token and, through `prev_digest`, of all before it; computed once."""
     digest = token._digest  # noqa: SLF001
@@ -80,23 +112,24 @@ def token_digest(token: Token) -> bytes:
     return digest
 
 
-def decode_token_body(stripe: int, body: bytes) -> Token:
-    """The token that `body` spells; body and digest are remembered in it."""
+def decode_token_body(stripe: int, raw: bytes) -> Token:
+    """The token that body and signature spell; body and digest are remembered in it."""
     try:
-        token = _read(stripe, body)
+        token, end = _read(stripe, raw)
     except (error, IndexError, ValueError) as reason:
         raise RemoteProtocolError(f"token body: {reason}") from reason
     fault = token_fault(token)
     if fault is not None:
         raise RemoteProtocolError(fault)
+    body = raw[:end]
     token._body = body  # noqa: SLF001
     token._digest = digest_of(body)  # noqa: SLF001
     return token
 
 
 def split_token(token: Token, limit: int = MAX_PART_BODY) -> tuple[TokenPart, ...]:
-    """The token's body in pieces of at most `limit` bytes, in order; one piece when it is short."""
-    body = token_body(token)
+    """The token's body and signature in pieces of at most `limit` bytes, in order; one piece when it is short."""
+    body = token_bytes(token)
     parts = -(-len(body) // limit)
     if parts > MAX_PARTS:
         raise LocalProtocolError(f"token {token.token_number}: {parts} parts, more than {MAX_PARTS}")
@@ -149,7 +182,7 @@ def token_fault(token: Token) -> str | None:
     last = max([run.first + run.count for run in runs], default=0)
     if max(last, token.first_sequence + messages) > MAX_NUMBER:
         return f"token {token.token_number} counts beyond 64 bits"
-    return _step_fault(token, counts) or _other_fault(token)
+    return _step_fault(token, counts) or _other_fault(token) or signature_fault(token.signature)
 
 
 def _step_fault(token: Token, counts: list[int]) -> str | None:
@@ -178,14 +211,30 @@ def _other_fault(token: Token) -> str | None:
         return f"token {token.token_number} grants {len(grants)} windows, or two to one source"
     if len(control) > MAX_CONTROL_ENTRIES or max([len(entry.body) for entry in control], default=0) > MAX_CONTROL_BODY:
         return f"token {token.token_number} carries too much control"
+    fault = next((fault for entry in control if (fault := order_fault(entry.order)) is not None), None)
+    return _disclosure_fault(token) if fault is None and token.disclosures else fault
+
+
+def _disclosure_fault(token: Token) -> str | None:
+    """Each message once, in one order, so that a token has one spelling."""
+    places = [(source, number) for source, number, _ in token.disclosures]
+    if len(places) > MAX_DISCLOSURES or places != sorted(set(places)):
+        return f"token {token.token_number} discloses {len(places)} keys, some twice or out of order"
+    # In order, so a source with too many has one so many places behind its first.
+    if any(one[0] == other[0] for one, other in zip(places, places[MAX_LINKS:], strict=False)):
+        return f"token {token.token_number} discloses more than {MAX_LINKS} keys of one source"
+    if any(len(key) != LINK_BYTES for _, _, key in token.disclosures):
+        return f"token {token.token_number} discloses a key that is not of {LINK_BYTES} bytes"
     return None
 
 
 def _written(token: Token) -> bytes:
     """The bytes of a sound token."""
-    digests = (token.commit, token.reveal, token.prev_digest, *[run.digest for run in token.runs])
+    digests = (token.prev_digest, *[run.digest for run in token.runs])
     if {len(digest) for digest in digests} != {DIGEST_BYTES}:
-        raise LocalProtocolError(f"token {token.token_number}: a digest or nonce is not of {DIGEST_BYTES} bytes")
+        raise LocalProtocolError(f"token {token.token_number}: a digest is not of {DIGEST_BYTES} bytes")
+    if {len(token.commit), len(token.reveal)} != {SHORT_DIGEST_BYTES}:
+        raise LocalProtocolError(f"token {token.token_number}: a nonce is not of {SHORT_DIGEST_BYTES} bytes")
     flat = [value for step in token.interleave for value in step]
     wide = bool(flat) and max(flat) >= _BYTE
     pieces = [
@@ -204,20 +253,23 @@ def _written(token: Token) -> bytes:
             len(token.interleave),
             len(token.grants),
             len(token.control),
-            _WIDE_STEPS if wide else 0,
+            (_WIDE_STEPS if wide else 0) | (_DISCLOSES if token.disclosures else 0),
         )
     ]
     pieces += [_RUN.pack(*run) for run in token.runs]
     pieces.append(pack_values(f"<{len(flat)}H", *flat) if wide else bytes(flat))
     pieces += [_GRANT.pack(*grant) for grant in token.grants]
-    for kind, subject, entry in token.control:
-        pieces += (_CONTROL.pack(kind, len(entry), subject), entry)
+    for kind, subject, entry, order in token.control:
+        pieces += (_CONTROL.pack(kind | _IS_ORDERED if order else kind, len(entry), subject), entry, order)
+    if token.disclosures:
+        pieces.append(_DISCLOSURES.pack(len(token.disclosures)))
+        pieces += [_DISCLOSURE.pack(*disclosure) for disclosure in token.disclosures]
     return b"".join(pieces)
 
 
-def _read(stripe: int, body: bytes) -> Token:
-    """Whatever `body` spells; counts are believed only as far as there are bytes."""
-    if not TOKEN_BYTES <= len(body) <= MAX_TOKEN_BODY:
+def _read(stripe: int, body: bytes) -> tuple[Token, int]:
+    """Whatever the bytes spell, and where the body ends; counts are believed only as far as there are bytes."""
+    if not TOKEN_BYTES <= len(body) <= MAX_TOKEN_BODY + SIGNATURE_BYTES:
         raise RemoteProtocolError(f"token body of {len(body)} bytes")
     (
         number,
@@ -237,17 +289,20 @@ def _read(stripe: int, body: bytes) -> Token:
         control_count,
         flags,
     ) = _FIXED.unpack_from(body)
-    if flags & ~_WIDE_STEPS:
+    if flags & ~(_WIDE_STEPS | _DISCLOSES):
         raise RemoteProtocolError(f"token body: unknown flags {flags:#x}")
     steps_at = TOKEN_BYTES + run_count * RUN_BYTES
     runs = tuple(map(Run._make, _RUN.iter_unpack(body[TOKEN_BYTES:steps_at])))
-    interleave, grants_at = _read_steps(body, steps_at, step_count, wide=bool(flags))
+    interleave, grants_at = _read_steps(body, steps_at, step_count, wide=bool(flags & _WIDE_STEPS))
     control_at = grants_at + grant_count * GRANT_BYTES
     grants = tuple(map(Grant._make, _GRANT.iter_unpack(body[grants_at:control_at])))
     control, end = _read_control(body, control_at, control_count)
-    if end != len(body):
+    disclosures: tuple[Disclosure, ...] = ()
+    if flags & _DISCLOSES:
+        disclosures, end = _read_disclosures(body, end)
+    if len(body) not in (end, end + SIGNATURE_BYTES):
         raise RemoteProtocolError(f"token body of {len(body)} bytes, {end} expected")
-    return Token(
+    token = Token(
         stripe,
         Epoch(number, server),
         sender,
@@ -263,7 +318,10 @@ def _read(stripe: int, body: bytes) -> Token:
         secstable,
         grants,
         prev_digest,
+        body[end:],
+        disclosures,
     )
+    return token, end
 
 
 def _read_steps(body: bytes, at: int, count: int, *, wide: bool) -> tuple[tuple[tuple[int, int], ...], int]:
@@ -279,12 +337,25 @@ def _read_steps(body: bytes, at: int, count: int, *, wide: bool) -> tuple[tuple[
     return tuple(zip(flat[::2], flat[1::2], strict=True)), end
 
 
+def _read_disclosures(body: bytes, at: int) -> tuple[tuple[Disclosure, ...], int]:
+    """The disclosures from offset `at`, and where they end; the flag says that there are some."""
+    (count,) = _DISCLOSURES.unpack_from(body, at)
+    start = at + _DISCLOSURES.size
+    end = start + count * DISCLOSURE_BYTES
+    if not count:
+        raise RemoteProtocolError("token body: the flag of disclosures, and none")
+    return tuple(map(Disclosure._make, _DISCLOSURE.iter_unpack(body[start:end]))), end
+
+
 def _read_control(body: bytes, at: int, count: int) -> tuple[tuple[ControlEntry, ...], int]:
     """The control entries from offset `at`, and where they end."""
     entries: list[ControlEntry] = []
     for _ in range(count):
         kind, length, subject = _CONTROL.unpack_from(body, at)
         at += CONTROL_BYTES
-        entries.append(ControlEntry(ControlKind(kind), subject, body[at : at + length]))
-        at += length
+        order_at = at + length
+        end = order_at + (ORDER_BYTES if kind & _IS_ORDERED else 0)
+        found = ControlKind(kind & ~_IS_ORDERED)
+        entries.append(ControlEntry(found, subject, body[at:order_at], body[order_at:end]))
+        at = end
     return tuple(entries), at

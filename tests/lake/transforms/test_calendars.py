@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
@@ -13,7 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from isocast.cli.lake_tables import chosen_calendar
 from isocast.lake.transforms.bars import Calendar, Interval, read_calendar, read_interval
+from isocast.lake.transforms.exchanges import exchange_calendar
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.zones import zone_of
 
@@ -127,6 +129,54 @@ def test_spark_gives_the_same_starts_whatever_the_zone_of_its_session(spark: Spa
     assert_same_starts(spark, read_calendar("America/New_York", "09:30-16:00"), ["30m", "4h", "1d", "1w", "1mo"])
 
 
+EVENING = read_calendar("America/Chicago", "17:00-16:00", ("2024-12-25",), "mon-fri")
+"""A session that begins on the evening before its trading day."""
+
+
+def chicago(text: str) -> int:
+    zone = ZoneInfo("America/Chicago")
+    return round(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp()) * SECOND
+
+
+@pytest.mark.parametrize(
+    "at, day, start",
+    [
+        ("2024-03-08T16:00:00", "2024-03-08", "2024-03-07T17:00:00"),
+        ("2024-03-10T17:00:00", "2024-03-11", "2024-03-10T17:00:00"),  # Sunday evening, behind a change of clocks.
+        ("2024-03-11T03:00:00", "2024-03-11", "2024-03-10T17:00:00"),
+        ("2024-11-03T16:59:59", "2024-11-03", "2024-11-02T17:00:00"),  # A session of 24 hours, by the clock 23.
+    ],
+)
+def test_a_trading_day_begins_on_the_evening_before(at: str, day: str, start: str) -> None:
+    assert EVENING.trading_day_at(chicago(at)) == date.fromisoformat(day)
+    assert EVENING.start_at(chicago(at), read_interval("1d")) == chicago(start)
+
+
+def test_bars_of_a_session_count_from_its_opening_across_midnight() -> None:
+    assert EVENING.start_at(chicago("2024-03-06T01:30:00"), read_interval("4h")) == chicago("2024-03-06T01:00:00")
+    assert EVENING.start_at(chicago("2024-03-06T16:00:00"), read_interval("1h")) == chicago("2024-03-06T15:00:00")
+    assert EVENING.start_at(chicago("2024-03-10T18:00:00"), read_interval("1w")) == chicago("2024-03-10T17:00:00")
+
+
+def test_spark_gives_the_same_trading_days_across_midnight_and_changes_of_clocks(spark: SparkSession) -> None:
+    assert_same_starts(spark, EVENING, ["30m", "4h", "1d", "1w", "1mo"])
+    moments = [*moments_around("America/Chicago", date(2024, 3, 10)), chicago("2024-12-24T18:00:00")]
+    frame = spark.createDataFrame([(moment,) for moment in moments], "at BIGINT")
+    made = frame.select(
+        "at", EVENING.trading_day_of(F.col("at")).alias("day"), EVENING.is_open(F.col("at")).alias("held")
+    )
+    for row in made.collect():
+        day, clock = EVENING.trading_day_at(row["at"]), zone_of("America/Chicago").wall_at(row["at"]) % DAY
+        assert row["day"] == day
+        in_hours = clock >= 17 * HOUR or clock <= 16 * HOUR
+        assert day is not None
+        assert (
+            row["held"]
+            == EVENING.is_open_at(row["at"])
+            == (in_hours and day.weekday() < 5 and day != date(2024, 12, 25))
+        )
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", *dict(CHANGES)])
 def test_spark_gives_the_same_starts_in_every_zone(spark: SparkSession, zone: str) -> None:
     assert_same_starts(spark, read_calendar(zone), ["5m", "7m", "4h", "1d", "2w", "3mo"])
@@ -160,6 +210,102 @@ def test_a_session_has_its_hours_and_days_and_no_others(spark: SparkSession) -> 
     assert held("sat") == ["09T12:00"]
 
 
+def moment_of(zone: str, text: str) -> int:
+    return round(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()) * SECOND
+
+
+def closed_weekdays(calendar: Calendar, year: int) -> list[str]:
+    """The weekdays of a year on which an exchange does not trade."""
+    days = [date(year, 1, 1) + timedelta(days=day) for day in range(366)]
+    noons = [(day, moment_of(calendar.zone, f"{day}T12:00:00")) for day in days if day.year == year]
+    traded = {day for day, noon in noons if calendar.trading_day_at(noon) == day}
+    assert not [day for day in traded if day.weekday() > 4]
+    return [day.isoformat()[5:] for day, _ in noons if day.weekday() < 5 and day not in traded]
+
+
+def test_new_york_has_its_holidays_and_days_of_mourning() -> None:
+    """As the exchange has published them; 29 March 2024 was Good Friday, 9 January 2025 a day of mourning."""
+    calendar = exchange_calendar("XNYS")
+    fixed = ["01-01", "01-15", "02-19", "03-29", "05-27", "06-19", "07-04", "09-02", "11-28", "12-25"]
+    assert closed_weekdays(calendar, 2024) == fixed
+    assert "01-09" in closed_weekdays(calendar, 2025)
+    assert [day for day in closed_weekdays(calendar, 2012) if day.startswith("10")] == ["10-29", "10-30"], "a hurricane"
+    assert [day for day in closed_weekdays(calendar, 2001) if day.startswith("09-1")] == [
+        f"09-1{day}" for day in range(1, 5)
+    ]
+
+
+@pytest.mark.parametrize(
+    "code, day, opens, closes",
+    [
+        ("XNYS", "2024-07-01", "09:30", "16:00"),
+        ("XNYS", "2024-07-03", "09:30", "13:00"),
+        ("XNYS", "2024-11-29", "09:30", "13:00"),
+        ("XNYS", "2024-12-24", "09:30", "13:00"),
+        ("XLON", "2024-12-24", "08:00", "12:30"),
+        ("XTKS", "2024-11-01", "09:00", "15:00"),
+        ("XTKS", "2024-11-05", "09:00", "15:30"),
+        ("XNYS", "2090-03-01", "09:30", "16:00"),
+    ],
+)
+def test_a_day_has_its_own_hours_and_its_closing_print_is_in_the_last_bar(
+    code: str, day: str, opens: str, closes: str
+) -> None:
+    calendar = exchange_calendar(code)
+    first, last = (moment_of(calendar.zone, f"{day}T{clock}:00") for clock in (opens, closes))
+    held = [calendar.is_open_at(at) for at in (first - 1, first, last - 1, last, last + 1)]
+    assert held == [False, True, True, True, False]
+    assert calendar.trading_day_at(last + HOUR) == date.fromisoformat(day), "of its afternoon too"
+    for text in ("5m", "30m"):
+        interval = read_interval(text)
+        assert calendar.start_at(last, interval) == calendar.start_at(last - 1, interval) == last - interval.ns
+    assert calendar.start_at(last, read_interval("1d")) == first
+
+
+def test_weekends_have_no_hours_on_days_that_the_exchange_does_not_know() -> None:
+    calendar = exchange_calendar("XNYS")
+    assert not calendar.is_open_at(moment_of(calendar.zone, "2090-03-04T12:00:00")), "a Saturday"
+
+
+def test_an_exchange_that_opens_on_the_evening_before_has_half_days_too() -> None:
+    """Futures of Chicago: the session of 3 July 2024 began on the 2nd; the 4th ended at noon."""
+    calendar = exchange_calendar("CMES")
+    for at, day, is_open in (
+        ("2024-07-02T16:59:59", "2024-07-02", True),
+        ("2024-07-02T17:00:00", "2024-07-03", True),
+        ("2024-07-04T11:00:00", "2024-07-04", True),
+        ("2024-07-04T12:00:01", "2024-07-04", False),
+        ("2024-07-04T17:00:00", "2024-07-05", True),
+        ("2024-03-29T10:00:00", None, False),
+    ):
+        moment = moment_of(calendar.zone, at)
+        found = calendar.trading_day_at(moment)
+        assert (found and found.isoformat(), calendar.is_open_at(moment)) == (day, is_open), at
+
+
+@pytest.mark.parametrize("code", ["XNYS", "CMES"])
+def test_spark_gives_the_same_days_hours_and_bars_of_an_exchange(spark: SparkSession, code: str) -> None:
+    calendar, texts = exchange_calendar(code), ["30m", "4h", "1d", "1mo"]
+    assert_same_starts(spark, calendar, texts)
+    days = ("2024-03-09", "2024-03-29", "2024-07-03", "2024-07-04", "2024-11-29", "2090-03-04")
+    moments = [at for day in days for at in moments_around(calendar.zone, date.fromisoformat(day))]
+    at = F.col("at")
+    starts = [calendar.start_of(at, read_interval(text)).alias(text) for text in texts]
+    frame = spark.createDataFrame([(moment,) for moment in moments], "at BIGINT")
+    made = frame.select("at", calendar.trading_day_of(at).alias("day"), calendar.is_open(at).alias("held"), *starts)
+    for row in made.collect():
+        moment = row["at"]
+        assert (row["day"], row["held"]) == (calendar.trading_day_at(moment), calendar.is_open_at(moment)), moment
+        assert [row[text] for text in texts] == [calendar.start_at(moment, read_interval(text)) for text in texts]
+
+
+def test_an_exchange_that_nobody_knows_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r'"XNYZ" is no exchange that is known, .*XNYS'):
+        exchange_calendar("XNYZ")
+    with pytest.raises(ConfigurationError, match="XNYS has a zone, hours and days of its own"):
+        chosen_calendar("XNYS", "UTC", "", "")
+
+
 @pytest.mark.parametrize("text", ["", "0m", "36h", "-1m", "1.5s", "5mo", "1y", "1M"])
 def test_intervals_that_are_none(text: str) -> None:
     with pytest.raises(ConfigurationError, match="--interval"):
@@ -171,7 +317,8 @@ def test_intervals_that_are_none(text: str) -> None:
     [
         ("Mars/Olympus", None, ""),
         ("UTC", "9-16", ""),
-        ("UTC", "16:00-09:30", ""),
+        ("UTC", "09:30-09:30", ""),
+        ("UTC", "24:00-09:30", ""),
         ("UTC", "29:00-30:00", ""),
         ("UTC", "09:30-24:01", ""),
         ("UTC", None, "weekdays"),

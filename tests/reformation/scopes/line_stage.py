@@ -30,7 +30,7 @@ from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.timing import PROFILES
 from isocast.terms.topology import CITIES, City
 from isocast.wire.codec import decode, encode
-from isocast.wire.packets import NO_DIGEST, Lines, NewRing, Packet
+from isocast.wire.packets import NO_DIGEST, NO_NONCE, Lines, NewRing, Packet
 
 __all__ = ["CUSTOMERS", "DRAIN_NS", "PLACES", "SERVERS", "Stage", "new_ring", "world_of"]
 
@@ -62,7 +62,7 @@ def new_ring(number: int, decider: NodeId, sites: tuple[NodeId, ...]) -> NewRing
     ballot = Epoch(number, decider)
     universe = tuple(PLACES)
     return NewRing(
-        0, ballot, decider, ballot, sites, 1, 1, 0, NO_EPOCH, 0, NO_DIGEST, (), (NO_DIGEST,) * len(sites), universe, ()
+        0, ballot, decider, ballot, sites, 1, 1, 0, NO_EPOCH, 0, NO_DIGEST, (), (NO_NONCE,) * len(sites), universe, ()
     )
 
 

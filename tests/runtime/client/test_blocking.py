@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 import polars as pl
 import pytest
-from tests.runtime.worlds import SMALL, World, market_file, running, trades, wait_until
+from tests.runtime.worlds import BUSY, SMALL, World, eventually, market_file, running, trades, wait_until
 
 import isocast
 from isocast.runtime.client.rows import events_of
@@ -62,7 +62,7 @@ assert next(left_open, None) is None
 def test_what_is_published_is_heard(world: World) -> None:
     with isocast.connect(world.path) as market:
         assert market.sources == ("floor",)
-        with market.listen(timeout_s=20) as listening:
+        with market.listen(timeout_s=60) as listening:
             assert isinstance(listening, isocast.Listening)
             done = market.publish(ROWS)
             assert isinstance(done, isocast.Published)
@@ -78,7 +78,7 @@ def test_what_is_published_is_heard(world: World) -> None:
 def test_a_with_block_leaves_no_thread_socket_or_process(world: World) -> None:
     words = [sys.executable, "-W", "error", "-c", LEAVES_NOTHING, str(world.path)]
     done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=100, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, [line for line in done.stderr.splitlines() if not BUSY.search(line)]) == (0, [])
 
 
 def test_ctrl_c_ends_a_loop_that_waits(world: World) -> None:
@@ -148,11 +148,10 @@ class Row:
 
 
 def test_the_same_rows_in_any_form_are_the_same_journal(world: World) -> None:
-    before = world.count("archive")
     with isocast.connect(world.path) as market:
         for rows in forms().values():
             market.publish(rows)
-    wait_until(lambda: world.count("archive") == before + 2 * len(forms()))
+    wait_until(lambda: world.holds("SAME", 2 * len(forms())))
     payloads = [payload for _, payload in world.released("archive") if events_view(payload)["symbol"][0] == b"SAME"]
     assert payloads == [events_of(forms()["dicts"]).tobytes()] * len(forms())
 
@@ -169,26 +168,49 @@ def test_a_wrong_row_is_named_and_nothing_of_its_batch_is_published(world: World
                 market.publish([good] * 99 + [{**good, **wrong}] + [good] * 99)
             assert (caught.value.row, caught.value.column) == (99, column)
         market.publish({**good, "symbol": "END"})
-        with market.listen(["BAD", "END"], start="beginning", timeout_s=20) as listening:
+        with market.listen(["BAD", "END"], start="beginning", timeout_s=60) as listening:
             assert {row["symbol"] for row in next(listening).rows()} == {"END"}
+
+
+def test_a_book_follows_the_orders_of_a_symbol_while_others_speak(world: World) -> None:
+    order = {"kind": "order", "floor": "XLON", "symbol": "BOOK", "quantity": 10}
+    with isocast.connect(world.path) as market:
+        market.publish(
+            [{**order, "side": "buy", "price": "1.5", "id": 1}, {**order, "side": "sell", "price": 2, "id": 2}]
+        )
+        market.publish({"kind": "trade", "floor": "XLON", "symbol": "ELSE", "price": 1, "quantity": 1})
+        market.publish({**order, "side": "buy", "price": "1.5", "id": 3})
+        wait_until(lambda: world.holds("BOOK", 3))
+        with market.tape("BOOK", timeout_s=60) as tape:
+            best = isocast.BookLevel(Decimal("1.5"), 20, 2, ("XLON",))
+            assert tape.book("BOOK", 1).bids == (best,)
+            assert tape["BOOK"].bid == Decimal("1.5")
+            market.publish({**order, "kind": "execution", "price": "1.5", "id": 1, "quantity": 10, "reference": 7})
+            next(tape)
+            book = tape.book("BOOK")
+            assert isinstance(book, isocast.BookRow)
+            assert ([level.size for level in book.bids], book.incomplete) == ([10], ()), "messages of others are no gap"
+            with pytest.raises(KeyError):
+                tape.book("NONE")
 
 
 def test_the_tape_and_snapshots_say_how_things_stand_and_stood(world: World) -> None:
     sale = {"kind": "trade", "floor": "XLON", "symbol": "TAPE", "quantity": 10}
-    with isocast.connect(world.path) as market, market.listen("TAPE", timeout_s=20) as listening:
+    with isocast.connect(world.path) as market, market.listen("TAPE", timeout_s=60) as listening:
         market.publish([{**sale, "price": "1.5", "id": 1}])
         first = next(listening)
         market.publish([{**sale, "price": "1.75", "id": 2}])
         second = next(listening)
+        wait_until(lambda: world.holds("TAPE", 2))
         (now,) = market.snapshot(symbols="TAPE").rows()
         (then,) = market.snapshot(first.last_sequence, symbols="TAPE").rows()
         moment = datetime.fromtimestamp((int(second.releases[0]) - 1_000) / SECOND, UTC)
         (before,) = market.snapshot(moment, symbols="TAPE").rows()
         assert market.snapshot(symbols="TAPE").kind is isocast.BatchKind.SNAPSHOT
         assert (now["price"], then["price"], before["price"]) == (Decimal("1.75"), Decimal("1.5"), Decimal("1.5"))
-        with pytest.raises(isocast.IsocastError, match="still to come"):
+        with pytest.raises(isocast.IsocastError, match="is in the future"):
             market.snapshot("2999-01-01")
-        with market.tape("TAPE", timeout_s=20) as tape:
+        with market.tape("TAPE", timeout_s=60) as tape:
             assert (tape["TAPE"].last, tape["TAPE"].volume, tape["TAPE"].trades) == (Decimal("1.75"), 20, 2)
             market.publish([{**sale, "price": "2", "id": 3}])
             (changed,) = next(tape)
@@ -204,10 +226,12 @@ def test_several_stripes_are_one_market(tmp_path: Path) -> None:
     symbols = [f"S{number}" for number in range(12)]
     rows = [{"kind": "trade", "floor": "XLON", "symbol": name, "price": 1, "quantity": 5, "id": 1} for name in symbols]
     path = market_file(tmp_path, NODES, settings={"ring": {"stripes": [0, 1]}})
-    with running(path), isocast.connect(path) as market:
-        with market.listen(timeout_s=20) as listening:
+    with running(path) as world, isocast.connect(path) as market:
+        with market.listen(timeout_s=60) as listening:
             assert market.publish(rows).messages == 2
             heard = [next(listening), next(listening)]
+        kept = [f"{name}{stripe}" for name in ("a", "b", "c", "archive") for stripe in ("", ".s1")]
+        wait_until(lambda: all(world.count(name) for name in kept))
         assert {batch.stripe for batch in heard} == {0, 1}
         now = market.snapshot().rows()
         assert sorted(row["symbol"] for row in now) == sorted(symbols)
@@ -233,11 +257,12 @@ def test_the_asynchronous_face_is_the_same(world: World) -> None:
     async def work() -> None:
         async with isocast.connect_async(world.path) as market:
             assert isinstance(market, isocast.AsyncConnection)
-            async with market.listen("LOOP", timeout_s=20) as listening:
+            async with market.listen("LOOP", timeout_s=60) as listening:
                 assert isinstance(listening, isocast.AsyncListening)
                 await market.publish({"kind": "trade", "floor": "XLON", "price": 3, "quantity": 1}, symbol="LOOP")
                 (row,) = (await anext(listening)).rows()
             assert row["price"] == 3
+            await eventually(lambda: world.holds("LOOP"))
             for _ in range(2):  # Whoever leaves a loop has closed it: there are two places.
                 async for batch in market.listen("LOOP", start="beginning", customer="desk"):
                     assert len(batch) == 1
@@ -246,6 +271,8 @@ def test_the_asynchronous_face_is_the_same(world: World) -> None:
             async with market.tape("LOOP") as tape:
                 assert isinstance(tape, isocast.AsyncTape)
                 assert tape["LOOP"].last == 3
+            assert not market.is_closed
+        assert market.is_closed
 
     asyncio.run(work())
 
@@ -264,11 +291,16 @@ def test_whoever_calls_hears_what_to_do(world: World, tmp_path: Path) -> None:
             market.publish(ROWS, source="flor")
     stranger = replace(world.market, keys_directory=tmp_path / "other keys")
     init_keys(stranger)
-    with isocast.connect(stranger, patience_s=3) as market:
-        with pytest.raises(isocast.PublishRefusedError, match="floor: "):
-            market.publish(ROWS)
-        with pytest.raises(isocast.IsocastError, match=r"that edge\.key did not make"):
-            market.listen()
+    with (
+        isocast.connect(stranger, patience_s=30) as market,
+        pytest.raises(isocast.PublishRefusedError, match="floor: "),
+    ):
+        market.publish(ROWS)
+    with (
+        isocast.connect(stranger, patience_s=5) as market,  # All of it is waited for.
+        pytest.raises(isocast.IsocastError, match=r"that edge\.key did not make"),
+    ):
+        market.listen()
     with isocast.connect(world.path) as market:
         assert isinstance(market, isocast.Connection)
         assert repr(market.publish(ROWS[:1])) == "<Published 1 event in 1 message at floor>"

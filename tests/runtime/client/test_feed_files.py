@@ -245,7 +245,7 @@ def test_timestamps_of_parquet_with_a_zone_are_instants(tmp_path: Path, unit: st
     seconds = 1_710_077_400  # 09:30 in New York on a day on which clocks change.
     per = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     column = pa.array([seconds * per + per - 1, seconds * per, None], pa.timestamp(unit, "America/New_York"))
-    found, feed = parquet_times(tmp_path / "z.parquet", column, form, "Europe/London")
+    found, feed = parquet_times(tmp_path / "z.parquet", column, form, "Asia/Tokyo")  # Where no clock shows UTC.
     assert found == [seconds * 10**9 + 10**9 - 10**9 // per, seconds * 10**9]
     assert feed.log.faults[FeedFault.BAD_ROW]["count"] == 1
 
@@ -283,6 +283,19 @@ def test_numbers_of_parquet_that_have_no_room_are_bad_rows(tmp_path: Path) -> No
     assert events[["price", "quantity", "reference"]].tolist() == [(5, 7, 3)]
     assert feed.log.faults[FeedFault.BAD_ROW]["count"] == 3
     assert "is beyond what a record holds" in feed.log.faults[FeedFault.BAD_ROW]["first"]
+
+
+def test_texts_of_parquet_that_are_no_number_of_64_bits_are_bad_rows(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet  # noqa: PLC0415
+
+    texts = ["1e999999999", "1e999990", "nan", "inf", "none", "12.34"]
+    rows = {"t": pa.array(range(1, 7), pa.int64()), "p": texts, "q": pa.array([1] * 6, pa.int64())}
+    parquet.write_table(pa.table(rows), tmp_path / "n.parquet")
+    mapping = TableMapping("trade", "t", TimeForm.EPOCH_NS, price="p", quantity="q")
+    events, feed = read(tmp_path / "n.parquet", mapping=mapping, floor=Mic("XNYS"), symbol=Symbol("A"))
+    assert events["price"].tolist() == [123_400]
+    assert feed.log.faults[FeedFault.BAD_ROW]["count"] == 5
 
 
 def test_parquet_of_ours_is_checked(tmp_path: Path, day_file: Path) -> None:

@@ -53,6 +53,7 @@ def test_the_public_names_are_there_and_no_others() -> None:
     assert set(isocast.__all__) <= set(dir(isocast))
     for name in isocast.__all__:
         assert getattr(isocast, name) is not None
+    assert "PublishRefusedError" in isocast.__all__
     assert issubclass(isocast.PublishRefusedError, isocast.IsocastError)
     with pytest.raises(AttributeError, match="nonsense"):
         isocast.nonsense  # type: ignore[attr-defined]  # noqa: B018
@@ -96,7 +97,8 @@ def test_a_wrong_edge_key_is_not_called_a_market_that_is_down(tmp_path: Path) ->
                 await eventually(lambda: listener.counters.authentication_failures)
                 assert "that edge.key did not make" in (listener.silence() or "")
             async with Listener(world.market, "desk") as listener:
-                assert "is the market up?" in (listener.silence() or "")
+                said = listener.silence()
+                assert said is None or "is the market up?" in said
                 await eventually(lambda: listener.silence() is None)
 
     run(work())
@@ -112,7 +114,7 @@ def test_a_slow_reader_falls_behind_alone_and_misses_nothing(tmp_path: Path) -> 
                 for first in range(1, 2_161, 540):
                     await world.publish("floor", trades(540, first))
                     await world.until_journals_end_with(first + 539, "bank")
-                assert any("does not keep up" in text for text in told), told
+                await eventually(lambda: any("does not keep up" in text for text in told))
                 batches = [await anext(listener)]
                 while batches[-1].last_sequence < 80:
                     batches.append(await anext(listener))
@@ -120,8 +122,8 @@ def test_a_slow_reader_falls_behind_alone_and_misses_nothing(tmp_path: Path) -> 
                 sequences = [batch.first_sequence for batch in batches[1:]]
                 assert sequences == [batch.last_sequence + 1 for batch in batches[:-1]]
                 assert listener.counters.messages_received == 80
-            # On a busy machine a line may be late; what must not be is that anybody else is slow.
-            assert not [code for name in ("bank", "archive") for code in world.alarms(name) if "slow" in code]
+            # On a busy machine a line may be late, or a node; what must not be is that anybody else reads too slowly.
+            assert not [code for name in ("bank", "archive") for code in world.alarms(name) if code == "slow-reader"]
 
     run(work())
 
@@ -156,8 +158,21 @@ def _is_taken(world: World) -> bool:
     return False
 
 
-def test_places_are_taken_in_turn_those_for_programs_first(tmp_path: Path) -> None:
+def test_without_a_name_one_is_a_guest_and_any_number_are(tmp_path: Path) -> None:
     market = load_market(market_file(tmp_path, SEATS))
+
+    async def work() -> None:
+        async with Listener(market) as one, Listener(market) as two, Listener(market, "desk") as seated:
+            assert one.plan.name == two.plan.name == "guest@127.0.0.1"
+            assert (len(one.plan.lines), one.plan.retransmit) == (2, ("archive",))
+            assert one.plan.node != two.plan.node, "what no packet carries is still nobody else's"
+            assert seated.plan.name == "desk"
+
+    run(work())
+
+
+def test_without_guests_places_are_taken_in_turn_those_for_programs_first(tmp_path: Path) -> None:
+    market = load_market(market_file(tmp_path, SEATS, settings={"guests": {"allowed": False}}))
 
     async def work() -> None:
         async with Listener(market) as one, Listener(market) as two, Listener(market) as three:

@@ -16,7 +16,7 @@ from isocast.runtime.client.publisher import Batch, Publisher, PublishRefusedErr
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_source_key
 from isocast.runtime.market.model import Market
-from isocast.runtime.net.door import Door, DoorError, Visit, visit
+from isocast.runtime.net.door import Door, DoorError, Visit, visit_node
 from isocast.security.keys import Purpose
 from isocast.terms.errors import ConfigurationError, IsocastError, LocalProtocolError
 from isocast.terms.ids import Label, source_id
@@ -78,7 +78,7 @@ class Source:
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        await asyncio.wait_for(work(), 30)
+        await asyncio.wait_for(work(), 120)
 
     asyncio.run(bounded())
 
@@ -94,8 +94,8 @@ def with_source(
             source._script = list(script(source))  # noqa: SLF001
         await source.open()
         try:
-            async with Publisher(market, "floor", patience_s=20) as publisher:
-                await asyncio.wait_for(work(source, publisher), 30)
+            async with Publisher(market, "floor", patience_s=60) as publisher:
+                await asyncio.wait_for(work(source, publisher), 120)
         finally:
             await source.close()
         return source
@@ -214,9 +214,9 @@ def test_a_source_that_is_down_is_waited_for(market: Market, monkeypatch: pytest
     async def counted(*where: object) -> Visit:
         nonlocal attempts
         attempts += 1
-        return await visit(*where)  # type: ignore[arg-type]
+        return await visit_node(*where)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "visit", counted)
+    monkeypatch.setattr(module, "visit_node", counted)
 
     async def work() -> None:
         source = Source(market)

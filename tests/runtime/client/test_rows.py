@@ -60,6 +60,13 @@ def test_what_a_batch_gives_in_any_form_can_be_published_again(events: EventArra
         assert events_of(form).tobytes() == events.tobytes(), type(form)
 
 
+def test_a_batch_of_some_symbols_and_topics() -> None:
+    batch = batch_of(events_of([ROW, ROW | {"symbol": "BP"}]))
+    assert batch.only(None, None) is batch
+    assert [row["symbol"] for row in batch.only(["BP"], None).rows()] == ["BP"]
+    assert len(batch.only(None, ["quiz"])) == 0
+
+
 @dataclass
 class Trade:
     kind: str
@@ -190,6 +197,21 @@ def test_a_wrong_value_is_named_in_every_form(column: str, value: object, rule: 
         assert caught.value.column == column
         if column != "volume":
             assert caught.value.row == 2, type(form)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [np.datetime64("2600-01-01"), np.datetime64("2600-01-01", "s"), np.datetime64(10**15 + 1, "ps")],
+    ids=str,
+)
+def test_a_time_that_nanoseconds_do_not_hold_is_refused(moment: np.datetime64) -> None:
+    """In 64 bits 2600 would be 2015."""
+    forms: list[Any] = [{**ROW, "time": moment}, [{**ROW, "time": moment}]]
+    if moment.dtype != "datetime64[ps]":  # Pandas has no such column.
+        forms.append(pd.DataFrame({**ROW, "time": np.array([moment], "datetime64[s]")}))
+    for form in forms:
+        with pytest.raises(RowError, match=r"column time: .* does not fit"):
+            events_of(form)
 
 
 def test_the_first_wrong_row_is_named_whatever_its_column() -> None:

@@ -43,7 +43,7 @@ __all__ = [
 
 SITE = StoreIdentity("test market", "london", 2)
 UNIVERSE = (1, 2, 3)
-SMALL = StoreSettings(segment_bytes=4_096, keep_bytes=8_192)
+SMALL = StoreSettings(segment_bytes=5_120, keep_bytes=10_240)
 """A new segment after a few records, and two of them kept."""
 POWER = replace(SMALL, durability=Durability.POWER)
 LARGE = StoreSettings()

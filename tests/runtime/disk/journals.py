@@ -9,10 +9,11 @@ from tests.wire.journal_samples import SITE, STRIPE
 
 from isocast.runtime.disk.journal import Journal
 from isocast.runtime.market.model import JournalSettings
+from isocast.terms.ids import NodeId
 from isocast.wire.journal import SEGMENT_HEADER_BYTES
 from isocast.wire.journal_blocks import ReleasedBlock, encode_block
 
-__all__ = ["TINY", "journal", "segments", "starts", "write"]
+__all__ = ["TINY", "journal", "segments", "starts", "write", "write_of"]
 
 TINY = JournalSettings(segment_bytes=1)
 """A segment for each block."""
@@ -25,7 +26,14 @@ def journal(folder: Path, settings: JournalSettings | None = None) -> Journal:
 
 def write(folder: Path, released: Sequence[ReleasedBlock], settings: JournalSettings | None = None) -> None:
     """Append all of it and close."""
-    with journal(folder, settings) as opened:
+    write_of(folder, STRIPE, SITE, released, settings)
+
+
+def write_of(
+    folder: Path, stripe: int, site: NodeId, released: Sequence[ReleasedBlock], settings: JournalSettings | None = None
+) -> None:
+    """The same for the journal of any site."""
+    with Journal.open(folder, stripe, site, settings) as opened:
         for one in released:
             opened.append(one)
 

@@ -35,7 +35,7 @@ def entry(token_number: int, count: int) -> LogEntry:
         [Data(STRIPE, EPOCH, source_id(1), number, 1, b"sealed %d" % number) for number in range(1, count + 1)]
     )
     run = Run(source_id(1), 1, count, NO_DIGEST)
-    token = Token(STRIPE, EPOCH, SITE, token_number, 40, 8, (run,), (), (), NO_DIGEST, NO_NONCE, 0, 0, (), NO_DIGEST)
+    token = Token(STRIPE, EPOCH, SITE, token_number, 40, 8, (run,), (), (), NO_NONCE, NO_NONCE, 0, 0, (), NO_DIGEST)
     return LogEntry(token, messages, bytes(range(16)))
 
 

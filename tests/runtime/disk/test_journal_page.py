@@ -1,8 +1,6 @@
 """docs/reference/journal.md says what the code does: offsets, lengths, names and kinds."""
 
-import re
-from pathlib import Path
-
+from tests.reference_pages import page, rows, section
 from tests.wire.journal_samples import block
 
 from isocast.checks.journals import FaultKind
@@ -24,24 +22,11 @@ from isocast.wire.journal import (
 from isocast.wire.journal_blocks import DIRECTORY_DTYPE, encode_block
 from isocast.wire.limits import EVENT_BYTES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "journal.md").read_text(encoding="utf-8")
-
-
-def section(title: str) -> str:
-    found = re.search(rf"^## {re.escape(title)}$(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL)
-    assert found, title
-    return found[1]
-
-
-def rows(text: str, head: str) -> list[list[str]]:
-    """The cells of the table whose first column is called `head`."""
-    found = re.search(rf"^\| {head} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, flags=re.MULTILINE)
-    assert found, head
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()]
+PAGE = page("journal")
 
 
 def layout(title: str) -> list[tuple[int, int, str]]:
-    fields = [(int(at), int(size), field) for at, size, field, *_ in rows(section(title), "offset")]
+    fields = [(int(at), int(size), field) for at, size, field, *_ in rows(section(PAGE, title), "offset")]
     expected = 0
     for at, size, _ in fields:
         assert at == expected
@@ -59,7 +44,7 @@ def test_the_segment_header_is_drawn_as_it_is() -> None:
     raw = pack_segment_header(SegmentHeader(0x0102, 0x1111111111111111, 0x2222222222222222, 0x3333333333333333))
     where = {field.partition(":")[0].partition(",")[0]: raw[at : at + size] for at, size, field in fields}
     assert where["magic"] == SEGMENT_MAGIC
-    assert f"`{SEGMENT_MAGIC.decode()}`" in section("Segment header")
+    assert f"`{SEGMENT_MAGIC.decode()}`" in section(PAGE, "Segment header")
     assert where["version"] == JOURNAL_VERSION.to_bytes(2, "little")
     assert f"version {JOURNAL_VERSION} of the format" in PAGE
     assert (where["stripe"], where["site"]) == (b"\x02\x01", b"\x11" * 8)
@@ -73,7 +58,7 @@ def test_the_block_header_is_drawn_as_it_is() -> None:
     assert fields[-1][0] + fields[-1][1] == BLOCK_HEADER_BYTES == len(raw)
     values = [raw[at : at + size] for at, size, _ in fields]
     assert values[0] == BLOCK_MARKER
-    assert f"`{BLOCK_MARKER.decode()}`" in section("Block header")
+    assert f"`{BLOCK_MARKER.decode()}`" in section(PAGE, "Block header")
     for value, expected in zip(values[1:-1], fields_of(header), strict=True):
         assert value == (expected if isinstance(expected, bytes) else int(expected).to_bytes(len(value), "little"))
 
@@ -94,11 +79,11 @@ def test_lengths_and_names_are_those_of_the_code() -> None:
 
 
 def test_settings_and_faults_are_listed() -> None:
-    listed = {name.strip("`"): default for name, default, _ in rows(section("Retention"), "key")}
+    listed = {name.strip("`"): default for name, default, _ in rows(section(PAGE, "Retention"), "key")}
     table = next(table for table in SETTINGS if table.name == "journal")
     assert listed == {key.name: key.default for key in table.keys}
     assert JournalSettings().segment_bytes == 64 << 20
     assert JournalSettings().keep_bytes == JournalSettings().keep_seconds == 0
     (durability,) = [key.default for key in SETTINGS[0].keys if key.name == "durability"]
-    assert f"`{durability}`, the default" in section("Durability")
-    assert [kind for kind, _ in rows(section("What verify finds"), "fault")] == [kind.value for kind in FaultKind]
+    assert f"`{durability}`, the default" in section(PAGE, "Durability")
+    assert [kind for kind, _ in rows(section(PAGE, "What verify finds"), "fault")] == [kind.value for kind in FaultKind]

@@ -240,12 +240,12 @@ FIRST, SECOND = block(4, 10, (None,) * 2), block(5, 12, (None,) * 2)
             "token 4 contradicts itself",
         ),
         (
-            replace(SECOND, messages=[message(12), (source_id(1), 6, bytes(16), b"")]),
+            replace(SECOND, messages=[message(12), (source_id(1), 6, bytes(32), b"")]),
             [FaultKind.SOURCE],
             "message 6 of source1 follows 4",
         ),
         (
-            replace(SECOND, messages=[(source_id(9), 4, bytes(16), b""), (source_id(9), 4, bytes(16), b"")]),
+            replace(SECOND, messages=[(source_id(9), 4, bytes(32), b""), (source_id(9), 4, bytes(32), b"")]),
             [FaultKind.SOURCE],
             "message 4 of source9 follows 4",
         ),

@@ -48,10 +48,11 @@ from isocast.runtime.disk.snapshots import (
 from isocast.runtime.disk.store import Frame
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Epoch, source_id
-from isocast.wire.packets import DIGEST_BYTES, Data, NewRing
+from isocast.wire.packets import DIGEST_BYTES, SHORT_DIGEST_BYTES, Data, NewRing
 
 RINGS = PACKETS[NewRing]
 DIGESTS = st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)
+NONCES = st.binary(min_size=SHORT_DIGEST_BYTES, max_size=SHORT_DIGEST_BYTES)
 
 
 @st.composite
@@ -148,11 +149,11 @@ def test_small_records_come_back(ballot: Epoch, ring: NewRing, base: int) -> Non
     (promise,) = record_frames(PromiseMade(ballot))
     (chosen,) = record_frames(BallotChosen(ballot))
     (decided,) = record_frames(RingDecided(ring))
-    (freed,) = record_frames(OutboxFreed(base))
+    (freed,) = record_frames(OutboxFreed(base, b"chain" * 6 + b"32"))
     assert (promise.kind, read_promise(promise.checked)) == (RecordKind.PROMISE, PromiseMade(ballot))
     assert (chosen.kind, read_ballot(chosen.checked)) == (RecordKind.BALLOT, BallotChosen(ballot))
     assert (decided.kind, read_decided(decided.checked)) == (RecordKind.DECIDED, RingDecided(ring))
-    assert (freed.kind, read_freed(freed.checked)) == (RecordKind.FREED, OutboxFreed(base))
+    assert (freed.kind, read_freed(freed.checked)) == (RecordKind.FREED, OutboxFreed(base, b"chain" * 6 + b"32"))
 
 
 @given(st.integers(0, 1 << 60), st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=90)), min_size=1))
@@ -179,13 +180,19 @@ def test_snapshots_come_back(promised: Epoch, ring: NewRing | None, held: int, d
         draw(DIGESTS),
         draw(I64),
         draw(U64),
-        draw(DIGESTS),
+        draw(NONCES),
         tuple(draw(st.lists(U64, max_size=5))),
         draw(st.dictionaries(U64, U64, max_size=5)),
     )
     site = SiteSnapshot(checkpoint, promised, ring, held)
     assert read_site_snapshot(site_snapshot(site).checked) == site
-    outbox = OutboxSnapshot(7, held, 3, draw(st.dictionaries(st.binary(max_size=9), U64, max_size=9)))
+    outbox = OutboxSnapshot(
+        7,
+        held,
+        3,
+        draw(st.binary(min_size=32, max_size=32)),
+        draw(st.dictionaries(st.binary(max_size=9), U64, max_size=9)),
+    )
     found = read_outbox_snapshot(outbox_snapshot(outbox).checked)
     assert found == outbox
     assert list(found.keys) == list(outbox.keys)

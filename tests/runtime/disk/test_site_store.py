@@ -23,7 +23,7 @@ from tests.runtime.disk.disks import (
 
 from isocast.ring.answers import ANSWERS_MAX
 from isocast.ring.effects import BallotChosen, EntryAppended, PromiseMade, Record, RingInstalled
-from isocast.runtime.disk.site_store import open_site_store
+from isocast.runtime.disk.site_store import SiteStore, open_site_store
 from isocast.runtime.market.model import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import Epoch
@@ -31,6 +31,13 @@ from isocast.terms.ids import Epoch
 
 def written(author: Author, *steps: Step) -> list[Record]:
     return [author.record(step) for step in steps]
+
+
+def grow(store: SiteStore, author: Author, tokens: int) -> None:
+    """So many entries of the log, each collected at once."""
+    for number in range(1, tokens + 1):
+        store.append(author.record(ENTRY))
+        store.collected(number)
 
 
 @settings(max_examples=80)
@@ -159,9 +166,7 @@ def test_the_log_begins_where_the_journal_ends(tmp_path: Path) -> None:
     """A journal with a weaker fsync than the store's may have lost releases of tokens that were stable."""
     author = Author()
     with open_site(tmp_path) as store:
-        for number in range(1, 60):
-            store.append(author.record(ENTRY))
-            store.collected(number)
+        grow(store, author, 59)
         first = author.chain.entries[store.first + 2].token
     with open_site_store(
         tmp_path, SITE, blank_site, SMALL, next_sequence=first.first_sequence + 1, boot="boot 1"
@@ -210,9 +215,7 @@ def test_tokens_without_messages_are_not_missed_in_the_journal(tmp_path: Path) -
 def test_after_a_restart_below_the_newest_checkpoint_nothing_of_it_goes_too_early(tmp_path: Path) -> None:
     author = Author()
     with open_site(tmp_path) as store:
-        for number in range(1, 60):
-            store.append(author.record(ENTRY))
-            store.collected(number)
+        grow(store, author, 59)
         low = author.chain.entries[store.first + 2].token.first_sequence
     with open_site_store(tmp_path, SITE, blank_site, SMALL, next_sequence=low, boot="boot 1") as store:
         floor = store.state.checkpoint.token_number
@@ -225,9 +228,7 @@ def test_after_a_restart_below_the_newest_checkpoint_nothing_of_it_goes_too_earl
 def test_nor_when_fewer_segments_are_to_be_kept_from_then_on(tmp_path: Path) -> None:
     author = Author()
     with open_site(tmp_path) as store:
-        for number in range(1, 60):
-            store.append(author.record(ENTRY))
-            store.collected(number)
+        grow(store, author, 59)
         low = author.chain.entries[store.first + 2].token.first_sequence
     fewer = StoreSettings(segment_bytes=SMALL.segment_bytes, keep_bytes=0)
     with open_site_store(tmp_path, SITE, blank_site, fewer, next_sequence=low, boot="boot 1") as store:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,13 +28,6 @@ from tests.runtime.disk.disks import (
 from isocast.runtime.disk.site_store import open_site_store
 from isocast.runtime.disk.store_marker import StoreIdentity, StoreRole, read_marker
 from isocast.terms.errors import StoreError
-
-
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    with quick_directory() as name:
-        yield Path(name) / "london"
-
 
 # ---- torn ends
 

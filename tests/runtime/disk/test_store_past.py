@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from tests.runtime.disk.disks import (
     fill,
     folded,
     open_site,
-    quick_directory,
     segment_paths,
     state_of,
     told_up_to,
@@ -27,13 +25,6 @@ from tests.runtime.disk.disks import (
 from isocast.runtime.disk.site_store import open_site_store
 from isocast.runtime.market.model import Durability, StoreSettings
 from isocast.terms.errors import StoreError
-
-
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    with quick_directory() as name:
-        yield Path(name) / "london"
-
 
 # ---- a first start, a lost disk, another boot
 

@@ -15,12 +15,15 @@ from tests.runtime.edge.test_feed import NOON, message
 from tests.runtime.worlds import eventually, run
 
 from isocast.feeds.mold import parse_packet, parse_request, request
-from isocast.runtime.client.received import BatchKind, ReceivedBatch
+from isocast.runtime.client.received import BatchKind, ReceivedBatch, batch_of
 from isocast.runtime.edge import gateway as edge_gateway
 from isocast.runtime.edge.feed import EdgeFeed
 from isocast.runtime.edge.gateway import ItchGateway
 from isocast.runtime.net.sockets import Endpoint
+from isocast.terms.ids import NO_EPOCH
 from isocast.wire.events import EventArray
+from isocast.wire.opaque import OpaqueMessage, cut_opaque
+from isocast.wire.packets import ReleasedPacket
 
 SECOND = 10**9
 
@@ -104,6 +107,20 @@ def test_what_load_alone_made_late_is_multicast_and_counted_as_late(stage: Stage
     assert counts.sent_live > 0
     assert counts.latest_ns == 34 * SECOND
     assert stage.wire.numbers == list(range(1, counts.itch_messages + 1))
+    assert stage.adds_up()
+
+
+def test_opaque_messages_are_left_out_and_counted(stage: Stage) -> None:
+    [payload] = cut_opaque([OpaqueMessage("quiz", b"one"), OpaqueMessage("quiz", b"two")], 1_296)
+    packets = [
+        ReleasedPacket(0, NO_EPOCH, 1, 1, sequence, NOON, 0, sequence, 1, raw, b"")
+        for sequence, raw in enumerate([payload, b"\xf0 strange"], 1)
+    ]
+    stage.gateway.receive(batch_of(packets, 0, NOON))
+    stage.give(message(3))
+    counts = stage.gateway.counts
+    assert (counts.messages, counts.opaque, counts.unreadable) == (3, 2, 1)
+    assert counts.itch_messages > 0
     assert stage.adds_up()
 
 

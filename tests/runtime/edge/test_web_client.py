@@ -163,3 +163,27 @@ def test_more_symbols_than_anybody_names() -> None:
     assert desk.told()[0]["type"] == "error"
     assert not desk.client.chosen(trades(1, symbols=(b"ONE",)))[0]
     assert np.all(desk.client.chosen(trades(2, symbols=(b"S1", b"S9"))))
+
+
+def test_opaque_messages_come_by_topic_and_outlive_a_snapshot() -> None:
+    desk = Desk(rows_max=4)
+    desk.client.wish('{"topics": ["quiz", "auction"]}')
+    assert desk.client.is_subscribed
+    assert desk.told() == [], "no snapshot has any"
+    assert [desk.client.wants_topic(topic) for topic in ("quiz", "other")] == [True, False]
+    desk.happen(trades(1, symbols=(b"AAA",)))
+    row = '{"kind": "opaque", "id": 1}'
+    desk.client.add(2, 2, [row], [row])
+    desk.client.wish('{"subscribe": ["AAA"]}')
+    desk.client.add(3, 3, ["{}", row], [row])
+    snapshot, events = desk.told()
+    assert (snapshot["type"], ids(snapshot), ids(events)) == ("snapshot", [1], [1, 1])
+    desk.client.add(4, 4, [row] * 5, [row] * 5)
+    assert [message["type"] for message in desk.told()] == ["conflated", "snapshot"]
+    desk.client.wish('{"topics": []}')
+    assert not desk.client.wants_topic("quiz")
+    desk.client.wish('{"topics": "*"}')
+    assert desk.client.wants_topic("anything")
+    for wrong in ('{"topics": ["two words"]}', '{"topics": [7]}', '{"topics": 7}'):
+        desk.client.wish(wrong)
+        assert [message["type"] for message in desk.told()] == ["error"]

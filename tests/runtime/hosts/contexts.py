@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.ring.makers import EPOCH, Chain
-from tests.runtime.worlds import LAYERED, Nodes, market_file, trades
+from tests.runtime.worlds import LAYERED, PATIENCE_S, Nodes, market_file, trades
 
 from isocast.ring.effects import Release
 from isocast.runtime.hosts.process import Context
@@ -71,7 +71,7 @@ def run(work: Callable[[], Awaitable[ResultT]]) -> ResultT:
     """In a loop of its own, bounded."""
 
     async def bounded() -> ResultT:
-        return await asyncio.wait_for(work(), 60)
+        return await asyncio.wait_for(work(), 2 * PATIENCE_S)
 
     return asyncio.run(bounded())
 

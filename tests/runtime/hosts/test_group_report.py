@@ -63,7 +63,7 @@ class Heard:
             for level in ("info", "warning"):
                 self._monkeypatch.setattr(self.report._context.log, level, self._note, raising=False)  # noqa: SLF001
             for effect in effects:
-                self.report.performers[type(effect)](effect, 0)  # type: ignore[operator]
+                self.report.tell(effect)  # type: ignore[arg-type]
 
         run(work)
 

@@ -176,7 +176,8 @@ def test_a_node_runs_until_sigterm_and_says_so(market: Market, ear: Callable[[],
         await running
 
     run(work)
-    assert ear() == ["STATUS=ready", "READY=1", "STOPPING=1"]
+    said = [line for line in ear() if not line.startswith("STATUS=") or line == "STATUS=ready"]
+    assert said == ["STATUS=ready", "READY=1", "STOPPING=1"]
 
 
 def test_sigterm_before_the_start_is_over_is_not_lost(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +236,7 @@ def test_a_full_disk_is_an_alarm(
 
         monkeypatch.setattr(host.driver.machine, "step", step)
         host.driver.feed("anything")
-        await asyncio.wait_for(node.stopping.wait(), 10)
+        await asyncio.wait_for(node.stopping.wait(), 60)
         assert isinstance(node.failure, kind)
         assert getattr(node.counters, counter) == 1
         assert [(alarm.code, alarm.text) for alarm in node.monitor.alarms.list()] == [
@@ -297,7 +298,7 @@ def test_a_node_whose_data_is_removed_stops_and_says_what_to_do(market: Market, 
         await process.start()
         try:
             shutil.rmtree(market.directory_of(name))
-            await asyncio.wait_for(process.stopping.wait(), 10)
+            await asyncio.wait_for(process.stopping.wait(), 60)
         finally:
             await process.stop()
         assert isinstance(process.failure, StoreGone)

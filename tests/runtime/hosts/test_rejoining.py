@@ -19,7 +19,7 @@ from isocast.runtime.disk.journal import Journal
 from isocast.runtime.disk.journal_reader import read_blocks, summarise
 from isocast.runtime.disk.journal_verify import set_damage_aside, verify
 from isocast.runtime.disk.records import checkpoint_bytes, read_checkpoint
-from isocast.runtime.hosts.receiver import CheckpointFetcher
+from isocast.runtime.hosts.checkpoint_fetcher import CheckpointFetcher
 from isocast.runtime.hosts.retransmit import ArchiveDoor
 from isocast.runtime.market.model import JournalSettings, Market
 from isocast.runtime.net.door import DoorError, DoorRefusedError, visit
@@ -27,7 +27,7 @@ from isocast.runtime.net.door_keys import core_visitor, edge_visitor
 from isocast.terms.ids import Epoch
 from isocast.wire.door import CheckpointGiven, CheckpointWanted
 
-POINT = Checkpoint(40, EPOCH, b"d" * 16, 7, 81, b"r" * 16, (1, 2, 3), {1 << 32: 5, 2 << 32: 9})
+POINT = Checkpoint(40, EPOCH, b"d" * 32, 7, 81, b"r" * 16, (1, 2, 3), {1 << 32: 5, 2 << 32: 9})
 """Behind forty tokens of two messages each."""
 
 

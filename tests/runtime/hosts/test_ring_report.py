@@ -43,8 +43,7 @@ def test_numbers_that_force_left_out_are_remembered_over_restarts(tmp_path: Path
     surroundings = Surroundings(new_market(tmp_path), "a")
     report = report_of(surroundings)
     assert report.left_out.sites == ()
-    forced = report.performers[UniverseForced]
-    forced(UniverseForced(Epoch(4, 1), 9, (1, 2), (4, 3)), NOW)
-    forced(UniverseForced(Epoch(6, 1), 19, (1, 5), (2,)), NOW)
+    report.tell(UniverseForced(Epoch(4, 1), 9, (1, 2), (4, 3)))
+    report.tell(UniverseForced(Epoch(6, 1), 19, (1, 5), (2,)))
     assert report_of(surroundings).left_out.sites == (2, 3, 4)
     assert surroundings.codes == ["forced", "forced"]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.market.markets import SMALL, changed, faults_of, market_of, reading_of
 
+from isocast.runtime.market import file as market_files
 from isocast.runtime.market.file import load_market, market_from_mapping, read_market
 from isocast.runtime.market.keys import SETTINGS
 from isocast.runtime.market.model import (
@@ -16,7 +17,9 @@ from isocast.runtime.market.model import (
     JournalSettings,
     NetworkMode,
     NetworkSettings,
+    SocketFilter,
     StoreSettings,
+    TlsMode,
 )
 from isocast.terms.errors import ConfigurationError
 
@@ -41,6 +44,19 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert (market.name, market.profile, market.universe) == ("tiny", "world", (1, 2))
     assert market.data_directory == Path("/var/tiny")
     assert market.keys_directory == tmp_path / "keys", "beside the file"
+
+
+def test_a_remembered_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forks of the process that read it need not read it, and an operator may change it at any time."""
+    monkeypatch.setattr(market_files, "_remembered", {})
+    path = written(tmp_path, f'name = "tiny"\n{NODES}')
+    market_files.remember_market(path)
+    assert load_market(path) is load_market(path)
+    written(tmp_path, f'name = "other"\n{NODES}')
+    assert load_market(path).name == "other"
+    path.unlink()
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_market(path)
 
 
 def test_what_is_left_out_has_its_default() -> None:
@@ -70,6 +86,8 @@ def test_every_setting_arrives() -> None:
                 "port": 9000,
                 "ttl": 9,
                 "source_specific": True,
+                "filter": "frames",
+                "tls": "on",
                 "mtu": 9000,
                 "receive_buffer": "1MiB",
             },
@@ -97,9 +115,12 @@ def test_every_setting_arrives() -> None:
         "239.1.1.0",
         "239.1.2.0",
         "239.1.3.0",
+        0,
         9000,
         9,
         source_specific=True,
+        filter=SocketFilter.FRAMES,
+        tls=TlsMode.ON,
         mtu=9000,
         stripe_ports=100,
         stripe_groups=1_024,

@@ -26,7 +26,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_given_goes_before_the_environment_the_directory_and_what_runs(
     empty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigurationError, match=r"which market\?.*none runs here.*ISOCAST_MARKET.*config example"):
+    with pytest.raises(ConfigurationError, match=r"which market\?.*none runs here.*ISOCAST_MARKET.*up --example"):
         find_market()
     with is_running(empty / "runs.toml"):
         assert find_market() == empty / "runs.toml"

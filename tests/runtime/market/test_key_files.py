@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.market.markets import changed
 
-from isocast.runtime.market import key_files
+from isocast.runtime.market import secret_files
 from isocast.runtime.market.file import market_from_mapping
 from isocast.runtime.market.key_files import (
     CORE,
@@ -22,10 +22,17 @@ from isocast.runtime.market.key_files import (
     needed_by,
 )
 from isocast.runtime.market.model import Market
+from isocast.runtime.market.roster_files import REVOKE, ROOT, ROSTER
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import Label, other_id, server_id, source_id
 
 FLOOR, BROKER = "source-floor.key", "source-broker.key"
+SHARED = [CORE, EDGE, FLOOR, BROKER]
+IDENTITIES = [
+    *(f"identity-{name}.key" for name in ("a", "b", "c", "a2", "x", "y", "operator", "archive")),
+    *("identity-box-office.key", "identity-floor.key", "identity-broker.key", ROOT, REVOKE),
+]
+SECRETS = [*SHARED, *IDENTITIES]
 
 
 @pytest.fixture
@@ -46,7 +53,7 @@ def secret_of(market: Market, name: str) -> str:
 
 
 def files_in(market: Market) -> list[str]:
-    return sorted(path.name for path in market.keys_directory.iterdir())
+    return sorted(path.name for path in market.keys_directory.iterdir() if path.is_file())
 
 
 def refused(market: Market, node: str) -> ConfigurationError:
@@ -64,10 +71,11 @@ def test_directory_and_files_are_their_owners_alone_whatever_the_umask(market: M
         files = init_keys(market)
     finally:
         os.umask(before)
-    assert [file.name for file in files] == [CORE, EDGE, FLOOR, BROKER]
+    assert [file.name for file in files] == [*SECRETS, ROSTER]
     assert all(file.made for file in files)
     assert stat.S_IMODE(market.keys_directory.stat().st_mode) == 0o700
-    for name in key_names(market):
+    assert stat.S_IMODE((market.keys_directory / ROSTER).stat().st_mode) == 0o644
+    for name in SECRETS:
         path = market.keys_directory / name
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         comment, digits = path.read_text(encoding="ascii").splitlines()
@@ -77,7 +85,7 @@ def test_directory_and_files_are_their_owners_alone_whatever_the_umask(market: M
 
 
 def test_every_key_is_another(keyed: Market) -> None:
-    assert len({secret_of(keyed, name) for name in key_names(keyed)}) == 4
+    assert len({secret_of(keyed, name) for name in SECRETS}) == len(SECRETS)
 
 
 def test_a_key_that_exists_is_never_touched(keyed: Market) -> None:
@@ -95,7 +103,7 @@ def test_a_key_that_appears_meanwhile_is_not_overwritten(market: Market, monkeyp
         (market.keys_directory / CORE).write_bytes(b"another's")
         return bytes(count)
 
-    monkeypatch.setattr(key_files, "token_bytes", meanwhile)
+    monkeypatch.setattr(secret_files, "token_bytes", meanwhile)
     with pytest.raises(ConfigurationError, match="File exists"):
         init_keys(market)
     assert (market.keys_directory / CORE).read_bytes() == b"another's"
@@ -122,13 +130,13 @@ def test_a_directory_that_cannot_be_made(market: Market) -> None:
 @pytest.mark.parametrize(
     "node, files",
     [
-        ("a", (CORE, EDGE, FLOOR)),
-        ("a2", (CORE, EDGE, FLOOR)),
-        ("floor", (CORE, FLOOR, BROKER)),
-        ("broker", (BROKER,)),
-        ("x", (CORE,)),
-        ("archive", (EDGE,)),
-        ("bank", (EDGE,)),
+        ("a", (CORE, EDGE, FLOOR, "identity-a.key", ROSTER)),
+        ("a2", (CORE, EDGE, FLOOR, "identity-a2.key", ROSTER)),
+        ("floor", (CORE, FLOOR, BROKER, "identity-floor.key", ROSTER)),
+        ("broker", (BROKER, "identity-broker.key", ROSTER)),
+        ("x", (CORE, "identity-x.key", ROSTER)),
+        ("archive", (EDGE, "identity-archive.key", ROSTER)),
+        ("bank", (EDGE, ROSTER)),
     ],
 )
 def test_a_node_needs_its_own_files_and_no_others(node: str, files: tuple[str, ...], keyed: Market) -> None:
@@ -156,7 +164,7 @@ def test_a_floor_seals_and_a_receiver_opens(keyed: Market) -> None:
     label = Label(source_id(1, 1), 1)
     sealed = load_keys(keyed, keyed.node("floor")).sealer(1).seal(0, label, b"payload")
     assert load_source_key(keyed, keyed.node("floor")) == load_keys(keyed, keyed.node("b")).sources[1]
-    assert load_keys(keyed, keyed.node("b")).opener().open(0, label, sealed) == b"payload"
+    assert load_keys(keyed, keyed.node("b")).opener().open(0, label, sealed).payload == b"payload"
 
 
 # ---- refusing
@@ -169,8 +177,7 @@ def test_a_key_that_others_can_reach_is_not_loaded(mode: int, keyed: Market) -> 
     error = refused(keyed, "x")
     assert (error.file, error.key) == (str(path), "mode")
     assert error.rule == f"{mode:04o} lets others read it: chmod 600 {path}, or a new key"
-    (file,) = check_keys(keyed, keyed.node("x"))
-    assert file.fault == error.rule
+    assert [file.fault for file in check_keys(keyed, keyed.node("x"))] == [error.rule, "", ""]
 
 
 def test_a_directory_into_which_others_write_is_not_trusted(keyed: Market) -> None:
@@ -230,7 +237,7 @@ def test_one_key_in_two_files_is_refused(keyed: Market) -> None:
 def test_checking_shows_fingerprints_that_follow_the_key(keyed: Market) -> None:
     files = check_keys(keyed)
     assert not [file for file in files if file.fault]
-    assert len({file.fingerprint for file in files}) == 4
+    assert len({file.fingerprint for file in files}) == len(SECRETS) + 1
     assert files == check_keys(keyed)
     assert files[0].nodes == ("a", "b", "c", "a2", "floor", "x", "y")
 
@@ -238,7 +245,7 @@ def test_checking_shows_fingerprints_that_follow_the_key(keyed: Market) -> None:
 def test_no_text_holds_a_key(keyed: Market) -> None:
     held = load_keys(keyed, keyed.node("a"))
     texts = [repr(held), str(held), *map(repr, check_keys(keyed)), repr(KeyFile("x", Path("y")))]
-    for name in key_names(keyed):
+    for name in SECRETS:
         secret = secret_of(keyed, name)
         assert not any(secret in text or repr(bytes.fromhex(secret))[2:-1] in text for text in texts)
     with pytest.raises(TypeError, match="not pickled"):

@@ -4,6 +4,7 @@ import pytest
 from tests.runtime.market.markets import fault_of, faults_of, market_of
 
 from isocast.ring.settings import StartPolicy
+from isocast.runtime.market.model import Reveal
 from isocast.runtime.market.rules import slowest_pair
 from isocast.terms.instants import SECOND
 
@@ -124,3 +125,44 @@ def test_availability_goes_with_the_gate_that_knows_what_a_majority_holds(gate: 
 
 def test_nobody_waits_no_time_for_a_majority() -> None:
     assert fault_of({"ring.policy": "availability", "ring.start_wait": "0s"})[0] == "ring.start_wait"
+
+
+# ---- keys that sources disclose
+
+
+def test_sources_disclose_their_keys_where_the_market_says_so() -> None:
+    plain, chain = market_of({}), market_of({"reveal": "chain"})
+    assert (plain.reveal, plain.timing.reveal_tokens, chain.timing.reveal_tokens) == (Reveal.SEAL, 0, 2)
+    added = chain.timing.release_delay_ns - plain.timing.release_delay_ns
+    assert added == chain.timing.reveal_ns == 2 * plain.timing.token_period_ns
+    assert market_of({"reveal": "chain", "timing.reveal_tokens": 5}).timing.reveal_tokens == 5
+
+
+@pytest.mark.parametrize(
+    "changes, key, rule",
+    [
+        ({"seal": False}, "reveal", "needs seal = true"),
+        ({"timing.gate": "timed"}, "reveal", 'needs timing.gate = "majority"'),
+        ({"ring.policy": "availability"}, "reveal", 'needs ring.policy = "majority"'),
+        ({"security.receipts": "never"}, "security.receipts", "whoever forges receipts would see the keys early"),
+    ],
+)
+def test_disclosed_keys_need_seals_and_receipts_that_nobody_forges(
+    changes: dict[str, object], key: str, rule: str
+) -> None:
+    got, text = fault_of({"reveal": "chain"} | changes)
+    assert got == key
+    assert rule in text
+
+
+def test_a_term_of_disclosed_keys_changes_nothing_without_them() -> None:
+    assert market_of({"timing.reveal_tokens": 7}).timing == market_of({}).timing
+
+
+def test_receipts_are_signed_where_they_let_a_source_disclose() -> None:
+    """Whatever it costs: who forges receipts of a majority would read early."""
+    fast: dict[str, object] = {"timing.detect": "2ms", "timing.process": "10us", "timing.retries_max": 1}
+    many = {f"nodes.n{number}": {"role": "primary-receiver"} for number in range(40)}
+    assert not market_of(fast | many).signs_receipts(0)
+    assert market_of(fast | many | {"reveal": "chain"}).signs_receipts(0)
+    assert not market_of({"reveal": "chain", "security.signatures": False}).signs_receipts(0)

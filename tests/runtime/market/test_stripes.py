@@ -120,10 +120,15 @@ def test_a_smaller_ring_in_one_stripe_does_not_shorten_the_times_of_all() -> Non
 
 def test_a_floor_has_one_key_for_all_its_stripes(tmp_path: Path) -> None:
     market = load_market(market_file(tmp_path, SMALL, settings={"ring": {"stripes": [0, 1]}}))
-    assert key_names(market) == ("core.key", "edge.key", "source-floor.key")
-    assert needed_by(market, market.node("floor.s1")) == ("core.key", "source-floor.key")
+    assert key_names(market)[:3] == ("core.key", "edge.key", "source-floor.key")
+    needed = ("core.key", "source-floor.key", "identity-floor.key", "roster.bin")
+    assert needed_by(market, market.node("floor.s1")) == needed
     keys = [load_keys(market.of_stripe(stripe), market.node(name)) for stripe, name in ((0, "a"), (1, "a.s1"))]
     assert keys[0].sources[1] == keys[1].sources[1]
+    (public,) = {held.identity.public for held in keys if held.identity is not None}
+    for held in keys:
+        assert held.roster is not None
+        assert [held.roster.public_of(1, stripe) for stripe in (0, 1, 2)] == [public, public, None]
 
 
 def test_what_one_stripe_sealed_another_cannot_open(tmp_path: Path) -> None:
@@ -131,8 +136,8 @@ def test_what_one_stripe_sealed_another_cannot_open(tmp_path: Path) -> None:
     keys = load_keys(market, market.node("floor"))
     label = Label(source_id(1, 1), 1)
     sealed = [keys.sealer(1).seal(stripe, label, b"x" * 48) for stripe in (0, 1)]
-    assert sealed[0][:48] != sealed[1][:48], "the same nonce under another key"
+    assert sealed[0][48:] != sealed[1][48:], "the same label under another key"
     opener = load_keys(market, market.node("a")).opener()
-    assert opener.open(1, label, sealed[1]) == b"x" * 48
+    assert opener.open(1, label, sealed[1]).payload == b"x" * 48
     with pytest.raises(RemoteProtocolError):
         opener.open(1, label, sealed[0])

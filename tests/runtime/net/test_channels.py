@@ -17,13 +17,27 @@ from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.runtime.net.impairment import InboundImpairment
+from isocast.runtime.net.sockets import Endpoint, unicast_outlet
 from isocast.runtime.watch.counters import Channel, NodeCounters
 from isocast.terms.errors import TransportError
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
 from isocast.wire.codec import PacketKind
-from isocast.wire.frame import AUDIENCE, Role
-from isocast.wire.packets import Data, Invite, Packet, Receipt, ReleasedPacket, Repair, Token
+from isocast.wire.frame import AUDIENCE, MAGIC, VERSION, Role
+from isocast.wire.limits import LINK_BYTES
+from isocast.wire.packets import (
+    DIGEST_BYTES,
+    Data,
+    Disclose,
+    Invite,
+    Packet,
+    Pending,
+    Receipt,
+    ReleasedPacket,
+    Repair,
+    SourceChain,
+    Token,
+)
 
 MODES: dict[str, dict[str, object]] = {
     "multicast": {},
@@ -107,7 +121,7 @@ def sent_by(packet: Packet, sender: int) -> Packet:
 
 
 def receipt(sender: int, number: int) -> Receipt:
-    return Receipt(0, Epoch(1, server_id(1)), sender, number, bytes(16))
+    return Receipt(0, Epoch(1, server_id(1)), sender, number, bytes(DIGEST_BYTES))
 
 
 def released(sender: int, sequence: int) -> ReleasedPacket:
@@ -119,7 +133,7 @@ def released(sender: int, sequence: int) -> ReleasedPacket:
 
 def test_a_control_packet_is_heard_by_the_roles_it_is_for_and_by_nobody_else(town: Town) -> None:
     for kind in AUDIENCE:
-        if kind is not Data:
+        if kind not in (Data, Disclose, SourceChain):
             sender = "x" if kind is Invite else "b"
             sample = next(packet for packet in SAMPLES.values() if type(packet) is kind)
             packet = sent_by(sample, town.market.node(sender).node)
@@ -134,6 +148,25 @@ def test_messages_are_heard_by_all_receivers_and_nobody_else(town: Town) -> None
     town.say("floor", *messages)
     assert town.heard() == dict.fromkeys(["a", "b", "c", "a2"], messages)
     assert town.refusals() == {}
+
+
+def test_disclosures_and_what_they_wait_for_are_heard_where_keys_are_disclosed(tmp_path: Path) -> None:
+    for discloses in (False, True):
+        folder = tmp_path / str(discloses)
+        folder.mkdir()
+        path = market_file(folder, LAYERED)
+        if discloses:
+            text = path.read_text(encoding="utf-8")
+            path.write_text(text.replace("durability", 'reveal = "chain"\ndurability', 1), encoding="utf-8")
+        with ExitStack() as stack:
+            town = Town(load_market(path), stack)
+            shown = Disclose(0, NO_EPOCH, town.market.node("floor").node, ((1, bytes(LINK_BYTES)),))
+            town.say("floor", shown)
+            assert town.heard() == ({name: [shown] for name in ("a", "b", "c", "a2")} if discloses else {})
+            told = receipt(town.market.node("b").node, 1)
+            town.say("b", told)
+            assert ("floor" in town.heard()) == discloses
+            assert town.refusals() == {}
 
 
 def test_everybody_hears_everybody_once_and_not_himself(town: Town) -> None:
@@ -321,16 +354,72 @@ def test_a_port_that_is_taken_is_an_error_in_words_and_leaves_nothing_open(quiet
 def test_nodes_that_share_an_address_hear_each_other(tmp_path: Path) -> None:
     """One machine, one address, three nodes: told apart by their ports and ids."""
     for name, network in MODES.items():
-        path = market_file(tmp_path, LAYERED, settings={"network": network})
+        first, second = tmp_path / name / "first", tmp_path / name / "second"
+        first.mkdir(parents=True)
+        second.mkdir()
+        path = market_file(first, LAYERED, settings={"network": network})
         shared = load_market(path).node("a").address
         nodes = {node: dict(values) for node, values in LAYERED.items()}
         for place, node in enumerate(("a", "b", "x")):
             nodes[node] |= {"address": shared, "port": 7_710 + 4 * place}
         nodes["b"]["tcp_port"] = 7_800
-        path = market_file(tmp_path, nodes, settings={"network": network})
+        path = market_file(second, nodes, settings={"network": network})
         with ExitStack() as stack:
             town = Town(load_market(path), stack)
             packet = sent_by(SAMPLES[PacketKind.TOKEN], town.market.node("a").node)
             town.say("a", packet)
             assert town.heard() == {each: [packet] for each in town.listeners(Token, "a")}, name
             assert town.refusals() == {}
+
+
+# ---- what never was this market's
+
+
+def hostile(town: Town, name: str, frames: list[bytes], sender: str) -> None:
+    plan = town.market.node(name)
+    with unicast_outlet(sender) as outlet:
+        outlet.send_to(Endpoint(plan.address, plan.port), frames)
+
+
+@pytest.mark.parametrize("mode, filtered, malformed", [("addresses", 50, 0), ("frames", 40, 10), ("off", 0, 50)])
+def test_the_kernel_drops_strangers_and_the_reader_what_is_left(
+    tmp_path: Path, mode: str, filtered: int, malformed: int
+) -> None:
+    with ExitStack() as stack:
+        town = Town(load_market(market_file(tmp_path, settings={"network": {"filter": mode}})), stack)
+        right = town.market.id + bytes(2)
+        # Forty are no frames at all; ten begin like this market's.
+        frames = [bytes(60)] * 40 + [MAGIC + bytes((VERSION, 99)) + right + bytes(60)] * 10
+        for frame in frames:
+            hostile(town, "a", [frame], "127.0.0.99")
+        assert town.heard() == {}
+        town.channels["a"].collect()
+        counters = town.counters["a"]
+        # What other programs of this machine overflow may be taken for ours.
+        assert (counters.filtered + sum(counters.kernel_drops), counters.malformed) == (filtered, malformed)
+        assert counters.refused_by_address == ({("127.0.0.99",): malformed} if malformed else {})
+
+
+def test_a_flooded_socket_is_read_in_small_portions_until_it_is_sound_again(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        town = Town(load_market(market_file(tmp_path, settings={"network": {"filter": "off"}})), stack)
+        channels = town.channels["a"]
+        ear = next(ear for ear in channels._ears if ear.channel is Channel.DIRECT)  # noqa: SLF001
+        usual = ear.budget
+        for _ in range(10):
+            hostile(town, "a", [bytes(60)] * 50, "127.0.0.99")
+            channels.receive(0)
+        assert ear.budget == usual // 32
+        hostile(town, "a", [bytes(60)] * 2_000, "127.0.0.99")
+        before = town.counters["a"].malformed
+        channels.receive(0)
+        portion = town.counters["a"].malformed - before
+        assert 0 < portion < 300
+        while channels.receive(0) or town.counters["a"].malformed < before + 2_000:
+            pass
+        site = town.market.node("b").node
+        for _ in range(10):
+            town.channels["b"].unicast(town.market.node("a").node, Pending(0, Epoch(1, 1), site, 1))
+            town.channels["b"].flush()
+            assert len(channels.receive(0)) == 1
+        assert ear.budget == usual

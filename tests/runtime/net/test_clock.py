@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.runtime.net.clock import BoundSource, ClockState, ClockStatus, Readings, SystemClock
+from isocast.runtime.market.model import ClockSource
+from isocast.runtime.net.clock import ClockState, ClockStatus, Readings, SystemClock
 from isocast.runtime.net.kernel import KernelClock, read_kernel_clock
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import MILLISECOND, SECOND
@@ -50,7 +51,7 @@ def verdict(status: ClockStatus) -> tuple[ClockState, bool]:
 def test_an_unsynchronised_kernel_is_shown_and_the_configured_bound_counts() -> None:
     status = Machine().clock(5 * MS).status
     assert verdict(status) == (ClockState.UNSYNCHRONISED, True)
-    assert (status.bound_ns, status.bound_source) == (5 * MS, BoundSource.CONFIGURED)
+    assert (status.bound_ns, status.bound_source) == (5 * MS, ClockSource.CONFIGURED)
     assert status.kernel_max_error_ns == 16 * SECOND
     assert "not synchronised" in status.detail
     assert "5.000 ms" in status.detail
@@ -60,14 +61,14 @@ def test_a_synchronised_kernel_gives_the_bound_when_nobody_else_does() -> None:
     machine = Machine(synchronised(3 * MS))
     clock = machine.clock(None)
     assert verdict(clock.status) == (ClockState.SYNCHRONISED, True)
-    assert (clock.status.bound_ns, clock.status.bound_source) == (3 * MS, BoundSource.KERNEL)
+    assert (clock.status.bound_ns, clock.status.bound_source) == (3 * MS, ClockSource.KERNEL)
     machine.kernel = synchronised(4 * MS)
     assert clock.check().bound_ns == 4 * MS
 
 
 def test_a_configured_bound_outranks_the_kernels() -> None:
     status = Machine(synchronised(3 * MS)).clock(5 * MS).status
-    assert (status.bound_ns, status.bound_source) == (5 * MS, BoundSource.CONFIGURED)
+    assert (status.bound_ns, status.bound_source) == (5 * MS, ClockSource.CONFIGURED)
     assert verdict(status) == (ClockState.SYNCHRONISED, True)
 
 

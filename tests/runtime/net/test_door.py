@@ -40,7 +40,7 @@ async def with_door(
     here = Door({"edge/tokyo": KEY}.get, serve, lambda name, text: complaints.append((name, text)))
     await here.open("127.0.0.1", 0)
     try:
-        await asyncio.wait_for(work(here), 30)
+        await asyncio.wait_for(work(here), 90)
     finally:
         await here.close()
     return complaints
@@ -91,7 +91,7 @@ def test_a_door_that_does_not_know_the_key_is_found_out() -> None:
             await visit("127.0.0.1", port, "edge/tokyo", KEY)
         server.close()
 
-    asyncio.run(asyncio.wait_for(work(), 10))
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_a_market_that_is_not_for_drills_knows_none_of_them(
 
     async def work(_: NodeProcess) -> None:
         with pytest.raises(OperatorError, match=f'this node cannot "{do}"'):
-            await ask(market.directory_of("a"), do, seconds=10, **arguments)
+            await ask(market.directory_of("a"), do, seconds=60, **arguments)
 
     with_node(market, "a", work)
 
@@ -83,7 +83,7 @@ def test_a_market_beyond_loopback_allows_none(market: Market) -> None:
 @pytest.mark.parametrize("do, arguments", OPERATIONS)
 def test_a_market_for_drills_knows_all_of_them(market: Market, do: str, arguments: dict[str, object]) -> None:
     async def work(_: NodeProcess) -> None:
-        assert (await ask(market.directory_of("a"), do, seconds=10, **arguments))["ok"]
+        assert (await ask(market.directory_of("a"), do, seconds=60, **arguments))["ok"]
 
     with_node(market, "a", work)
 
@@ -102,7 +102,7 @@ def test_a_market_for_drills_knows_all_of_them(market: Market, do: str, argument
 def test_a_bad_request_is_refused_in_words(market: Market, do: str, arguments: dict[str, object], why: str) -> None:
     async def work(_: NodeProcess) -> None:
         with pytest.raises(OperatorError, match=why):
-            await ask(market.directory_of("a"), do, seconds=10, **arguments)
+            await ask(market.directory_of("a"), do, seconds=60, **arguments)
 
     with_node(market, "a", work)
 
@@ -122,12 +122,12 @@ def test_whoever_is_cut_off_is_not_heard_on_any_channel_until_it_heals(market: M
         await site.start()
         try:
             await heard(server, 3)
-            await ask(market.directory_of("x"), "cut", seconds=10, **{"from": ["a"]})
+            await ask(market.directory_of("x"), "cut", seconds=60, **{"from": ["a"]})
             lost = injected(server)
             before = sum(server.counters.packets_received)
             await eventually(lambda: injected(server) >= lost + 3)
             assert sum(server.counters.packets_received) == before
-            await ask(market.directory_of("x"), "heal", seconds=10)
+            await ask(market.directory_of("x"), "heal", seconds=60)
             await heard(server, 3)
         finally:
             await site.stop()
@@ -161,7 +161,7 @@ def test_a_process_dies_of_its_next_token_once_it_is_sent_or_just_before(
             return sum(count for slot, count in enumerate(node.counters.packets_sent) if slot & 31 == PacketKind.TOKEN)
 
         monkeypatch.setattr("isocast.runtime.net.faults.os.kill", kill)
-        await ask(market.directory_of("a"), "crash-after", seconds=10, packet="token", unheard=unheard)
+        await ask(market.directory_of("a"), "crash-after", seconds=60, packet="token", unheard=unheard)
         channels.multicast(replace(own, runs=(), interleave=()))
         channels.flush()
         assert killed == [], "an empty token acknowledges nothing"
@@ -190,10 +190,10 @@ def test_a_clock_that_was_set_is_noticed_and_right_again_when_it_is_set_back(mar
         assert node.host is not None
         clock = node.host.driver.clock
         before = clock.now()
-        await ask(market.directory_of("a"), "step-clock", seconds=10, ns=5 * SECOND)
+        await ask(market.directory_of("a"), "step-clock", seconds=60, ns=5 * SECOND)
         assert clock.now() >= before + 5 * SECOND
         assert not clock.status.trusted
-        await ask(market.directory_of("a"), "step-clock", seconds=10, ns=-5 * SECOND)
+        await ask(market.directory_of("a"), "step-clock", seconds=60, ns=-5 * SECOND)
         assert clock.status.trusted
 
     with_node(market, "a", work)

@@ -17,7 +17,7 @@ DELAYS = {sender: (place + 1) * 10 * MILLISECOND for place, sender in enumerate(
 
 
 def frame(sender: NodeId, number: int = 0) -> bytes:
-    return bytes(16) + sender.to_bytes(8, "little") + number.to_bytes(8) + bytes(16)
+    return bytes(20) + sender.to_bytes(8, "little") + number.to_bytes(8) + bytes(12)
 
 
 def run(impairment: InboundImpairment, script: list[tuple[int, NodeId]]) -> list[tuple[int, bytes]]:
@@ -57,10 +57,10 @@ def test_jitter_only_adds_and_each_sender_keeps_its_order(
     seen = run(impairment, script)
     entered = {frame(sender, number): instant for number, (instant, sender) in enumerate(script)}
     for instant, out in seen:
-        sender = int.from_bytes(out[16:24], "little")
+        sender = int.from_bytes(out[20:28], "little")
         assert instant >= entered[out] + DELAYS[sender]
     for sender in SENDERS:
-        numbers = [out[24:32] for _, out in seen if out[16:24] == sender.to_bytes(8, "little")]
+        numbers = [out[28:36] for _, out in seen if out[20:28] == sender.to_bytes(8, "little")]
         assert numbers == sorted(numbers)
         assert len(set(numbers)) == len(numbers)
     assert len(seen) + impairment.lost == len(script)
@@ -146,7 +146,7 @@ def test_a_restarted_source_stays_where_it_is() -> None:
 
 def test_strangers_and_stumps_pass_without_delay_and_are_not_remembered() -> None:
     impairment = InboundImpairment(DELAYS)
-    strange = [frame(77), b"", b"short", bytes(20), frame(source_id(99)), bytes(24)]
+    strange = [frame(77), b"", b"short", bytes(24), frame(source_id(99)), bytes(28)]
     impairment.admit(strange, 5)
     assert impairment.due(5) == strange
     assert list(impairment.lanes) == [0]

@@ -12,7 +12,7 @@ from tests.wire.samples import DATA, KEYS, SAMPLES, SITE, SOURCE, STRIPE, Shared
 from isocast.runtime.net.channels import Reception
 from isocast.runtime.watch.counters import Channel, NodeCounters, packet_slot
 from isocast.wire.codec import NO_KEYS, Keys, PacketKind, encode
-from isocast.wire.frame import VERSION, tag_of
+from isocast.wire.frame import MAGIC, VERSION, market_id, tag_of
 from isocast.wire.limits import TAG_BYTES
 from isocast.wire.packets import Data
 
@@ -20,7 +20,7 @@ OWN = 1
 TAKEN = (PacketKind.TOKEN, PacketKind.DATA, PacketKind.REPAIR, PacketKind.NEWRING, PacketKind.JOIN)
 FRAMES = {kind: encode(packet, KEYS) for kind, packet in SAMPLES.items()}
 TOKEN = FRAMES[PacketKind.TOKEN]
-REFUSALS = ("authentication_failures", "malformed", "unknown_senders", "unaddressed")
+REFUSALS = ("authentication_failures", "malformed", "unknown_senders", "another_market", "unaddressed")
 
 
 def reception(keys: Keys = KEYS, own: int = OWN) -> tuple[Reception, NodeCounters]:
@@ -54,21 +54,24 @@ def test_what_is_genuine_and_meant_is_taken_and_counted_by_kind(kind: PacketKind
     "frame, counter",
     [
         (b"", "malformed"),
-        (b"IC\x01", "malformed"),
+        (MAGIC + bytes([VERSION]), "malformed"),
         (b"IC\x01\x04", "malformed"),
-        (TOKEN[:39], "malformed"),
+        (TOKEN[:43], "malformed"),
         (b"XX" + FRAMES[PacketKind.RECEIPT][2:], "malformed"),
         (b"XX" + TOKEN[2:], "malformed"),
         (TOKEN[:2] + bytes([VERSION + 1]) + TOKEN[3:], "malformed"),
         (TOKEN[:3] + b"\xff" + TOKEN[4:], "malformed"),
         (TOKEN + bytes(2_000), "malformed"),
-        (flipped(TOKEN, 6), "malformed"),
+        (flipped(TOKEN, 10), "malformed"),
         (flipped(TOKEN, 30), "authentication_failures"),
         (flipped(TOKEN, len(TOKEN) - 1), "authentication_failures"),
         (flipped(FRAMES[PacketKind.DATA], 50), "authentication_failures"),
         (TOKEN[:-1], "authentication_failures"),
         (TOKEN + b"\0", "authentication_failures"),
         (encode(SAMPLES[PacketKind.TOKEN], SharedKey(b"another key")), "authentication_failures"),
+        (encode(SAMPLES[PacketKind.TOKEN], SharedKey(b"another key"), market_id("b")), "another_market"),
+        (encode(SAMPLES[PacketKind.DATA], KEYS, market_id("b")), "another_market"),
+        (encode(SAMPLES[PacketKind.RECEIPT], KEYS, market_id("b")), "another_market"),
         (FRAMES[PacketKind.RECEIPT], "unaddressed"),
         (FRAMES[PacketKind.REL], "unaddressed"),
         (encode(replace(DATA, stripe=STRIPE + 1), KEYS), "unaddressed"),
@@ -123,16 +126,20 @@ def sealed(body: bytes) -> bytes:
 
 hostile = st.one_of(
     st.binary(max_size=200),
-    st.builds(lambda kind, rest: b"IC\x01" + bytes([kind]) + rest, st.integers(0, 255), st.binary(max_size=300)),
     st.builds(
-        lambda kind, rest: sealed(b"IC\x01" + bytes([kind]) + rest), st.sampled_from(TAKEN), st.binary(max_size=300)
+        lambda kind, rest: MAGIC + bytes([VERSION]) + bytes([kind]) + rest, st.integers(0, 255), st.binary(max_size=300)
+    ),
+    st.builds(
+        lambda kind, rest: sealed(MAGIC + bytes([VERSION]) + bytes([kind]) + rest),
+        st.sampled_from(TAKEN),
+        st.binary(max_size=300),
     ),
     st.builds(
         lambda kind, place, value, cut: sealed(_changed(encode(SAMPLES[kind])[:-TAG_BYTES], place, value)[:cut]),
         st.sampled_from(TAKEN),
         st.integers(0, 400),
         st.integers(0, 255),
-        st.integers(24, 400),
+        st.integers(28, 400),
     ),
 )
 

@@ -19,7 +19,7 @@ from isocast.terms.errors import TransportError
 PYTHON = (sys.executable, "-m")
 SERVER = (*PYTHON, "http.server", "0", "--bind", "127.0.0.1")
 """Runs until it is ended; port 0 is any that is free."""
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def within(test: Callable[[Nursery], Awaitable[None]]) -> None:

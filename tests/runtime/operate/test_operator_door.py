@@ -92,6 +92,16 @@ def test_a_line_that_is_no_request_is_refused(tmp_path: Path, line: bytes) -> No
     assert _with_door(tmp_path, speak)["ok"] is False
 
 
+def test_a_visitor_that_says_nothing_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async def speak() -> dict[str, Any]:
+        _, silent = await asyncio.open_unix_connection(tmp_path / SOCKET)
+        answer = await ask(tmp_path, "echo", word="next")
+        silent.close()
+        return answer
+
+    assert _with_door(tmp_path, speak)["heard"] == "next"
+
+
 def test_what_a_killed_node_left_behind_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / SOCKET))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,21 +13,30 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run, tra
 
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.founding import join_node
+from isocast.runtime.market.key_files import init_keys
 from isocast.runtime.operate.operator_door import SOCKET, OperatorError, ask
-from isocast.runtime.operate.ring_change import RingChange, RollingRestart, restart_order
+from isocast.runtime.operate.orders import OperatorHand
+from isocast.runtime.operate.ring_change import RingChange, RingView, RollingRestart, restart_order
+from isocast.runtime.operate.roster_change import RosterChange
+from isocast.wire.packets import ControlEntry, ControlKind
 
 FOUR = {**SMALL, "d": {"role": "primary-receiver"}}
+CALM: dict[str, dict[str, object]] = {"timing": {"detect": "60ms", "process": "200ms"}}
+"""What is asked of a ring that re-forms because a machine was late is refused, and rightly."""
 
 
 def test_a_drained_site_is_off_the_ring_and_still_releases(tmp_path: Path) -> None:
     async def work() -> None:
-        async with World(market_file(tmp_path, FOUR)) as world:
+        async with World(market_file(tmp_path, FOUR, settings=CALM)) as world:
             await world.start()
             change = RingChange(world.market)
             plan = world.market.node("d")
             await change.drain(plan)
-            views = await change.views()
-            assert all(plan.node not in view.ring and plan.node in view.universe for view in views.values())
+            views = await change.until(
+                "a ring without d",
+                lambda views: all(plan.node not in view.ring and plan.node in view.universe for view in views.values()),
+                "",
+            )
             assert {name for name, view in views.items() if view.leaving} == {"d"}
             await world.publish("floor", trades(20))
             await world.until_journals_have(range(1, 21), "a", "d")
@@ -50,7 +60,7 @@ def test_a_ring_that_cannot_do_without_a_site_keeps_it(tmp_path: Path) -> None:
 
 def test_a_market_without_a_majority_drains_nobody(tmp_path: Path) -> None:
     async def work() -> None:
-        async with World(market_file(tmp_path, FOUR)) as world:
+        async with World(market_file(tmp_path, FOUR, settings=CALM)) as world:
             await world.start()
             await world.stop("c")
             await world.stop("d")
@@ -67,9 +77,9 @@ def test_a_market_without_a_majority_drains_nobody(tmp_path: Path) -> None:
 
 def test_of_two_that_would_leave_one_too_many_is_told_so_and_stays(tmp_path: Path) -> None:
     async def work() -> None:
-        async with World(market_file(tmp_path, FOUR)) as world:
+        async with World(market_file(tmp_path, FOUR, settings=CALM)) as world:
             await world.start()
-            change = RingChange(world.market, patience_s=5)
+            change = RingChange(world.market, patience_s=60)
             plans = [world.market.node(name) for name in ("c", "d")]
             results = await asyncio.gather(*[change.drain(plan) for plan in plans], return_exceptions=True)
             refused = [str(result) for result in results if isinstance(result, OperatorError)]
@@ -83,7 +93,7 @@ def test_of_two_that_would_leave_one_too_many_is_told_so_and_stays(tmp_path: Pat
 
 def test_a_site_outside_u_is_told_to_be_added_before_it_can_come_back(tmp_path: Path) -> None:
     async def work() -> None:
-        async with World(market_file(tmp_path, FOUR)) as world:
+        async with World(market_file(tmp_path, FOUR, settings=CALM)) as world:
             await world.start()
             change = RingChange(world.market)
             await change.remove(world.market.node("d"))
@@ -95,7 +105,7 @@ def test_a_site_outside_u_is_told_to_be_added_before_it_can_come_back(tmp_path: 
 
 def test_a_restart_that_would_leave_no_majority_waits_and_says_what_it_left_out(tmp_path: Path) -> None:
     async def work() -> None:
-        async with World(market_file(tmp_path, FOUR)) as world:
+        async with World(market_file(tmp_path, FOUR, settings=CALM)) as world:
             await world.start()
             await world.stop("d")
             told: list[str] = []
@@ -116,7 +126,7 @@ def test_a_restart_that_would_leave_no_majority_waits_and_says_what_it_left_out(
 
 
 def test_a_site_on_another_machine_is_added_by_its_status_page(tmp_path: Path) -> None:
-    path = market_file(tmp_path, {**FOUR, "d": {"role": "primary-receiver", "http_port": 7780}})
+    path = market_file(tmp_path, {**FOUR, "d": {"role": "primary-receiver", "http_port": 7780}}, settings=CALM)
 
     async def work() -> None:
         async with World(path) as world:
@@ -133,14 +143,14 @@ def test_a_site_on_another_machine_is_added_by_its_status_page(tmp_path: Path) -
 
 def test_a_node_that_hangs_does_not_hold_up_the_view_of_the_others(tmp_path: Path) -> None:
     async def work() -> None:
-        async with World(market_file(tmp_path, FOUR)) as world:
+        async with World(market_file(tmp_path, FOUR, settings=CALM)) as world:
             await world.start()
             door = world.market.directory_of("d") / SOCKET
             door.unlink()
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as deaf:
                 deaf.bind(str(door))
                 deaf.listen()
-                async with asyncio.timeout(15):
+                async with asyncio.timeout(60):
                     views = await RingChange(world.market).views()
             assert sorted(views) == ["a", "b", "c"]
 
@@ -149,7 +159,7 @@ def test_a_node_that_hangs_does_not_hold_up_the_view_of_the_others(tmp_path: Pat
 
 def test_a_site_is_removed_and_the_rest_goes_on(tmp_path: Path) -> None:
     async def work() -> None:
-        async with World(market_file(tmp_path, FOUR)) as world:
+        async with World(market_file(tmp_path, FOUR, settings=CALM)) as world:
             await world.start()
             change = RingChange(world.market)
             await world.publish("floor", trades(10))
@@ -169,7 +179,7 @@ def test_a_site_is_removed_and_the_rest_goes_on(tmp_path: Path) -> None:
 
 def test_a_dead_site_is_removed(tmp_path: Path) -> None:
     async def work() -> None:
-        async with World(market_file(tmp_path, FOUR)) as world:
+        async with World(market_file(tmp_path, FOUR, settings=CALM)) as world:
             await world.start()
             await world.stop("d")
             change = RingChange(world.market)
@@ -183,7 +193,8 @@ def test_a_dead_site_is_removed(tmp_path: Path) -> None:
 
 def test_two_of_four_go_on_by_force_when_the_others_never_come_back(tmp_path: Path) -> None:
     async def work() -> None:
-        async with World(market_file(tmp_path, {**FOUR, "a": {"role": "primary-receiver", "number": 1}})) as world:
+        nodes = {**FOUR, "a": {"role": "primary-receiver", "number": 1}}
+        async with World(market_file(tmp_path, nodes, settings=CALM)) as world:
             await world.start()
             await world.publish("floor", trades(10))
             await world.until_journals_have(range(1, 11), "a", "b", "c", "d")
@@ -233,8 +244,11 @@ def test_a_site_joins_is_added_loses_its_disk_and_comes_back_under_another_numbe
             joiner = f'[nodes.d]\nrole = "primary-receiver"\nnumber = %d\naddress = "{address}"\nhttp_port = 0\n'
             for number in (4, 9):
                 path.write_text(text + joiner % number, encoding="utf-8")
-                newcomer = load_market(path).node("d")
-                change = RingChange(load_market(path))
+                grown = load_market(path)
+                newcomer = grown.node("d")
+                init_keys(grown)
+                await RosterChange(grown).apply()
+                change = RingChange(grown)
                 with pytest.raises(OperatorError, match="started with a market file that has no d"):
                     await change.add(newcomer)
                 await _roll_out(world, "x", "a", "b", "c", "floor")
@@ -249,9 +263,18 @@ def test_a_site_joins_is_added_loses_its_disk_and_comes_back_under_another_numbe
                 await world.stop("d")
                 shutil.rmtree(world.market.directory_of("d"))
                 await change.remove(newcomer)
-                assert sorted((await change.newest()).universe) == [1, 2, 3]
+                assert sorted((await _newest(change)).universe) == [1, 2, 3]
 
     run(work())
+
+
+async def _newest(change: RingChange) -> RingView:
+    """The newest ring, as soon as there is one: a busy machine re-forms it now and then."""
+    for _ in range(300):
+        with suppress(OperatorError):
+            return await change.newest()
+        await asyncio.sleep(0.1)
+    return await change.newest()
 
 
 def test_what_a_node_is_asked_wrongly_is_refused_by_name(tmp_path: Path) -> None:
@@ -259,10 +282,15 @@ def test_what_a_node_is_asked_wrongly_is_refused_by_name(tmp_path: Path) -> None
         async with World(market_file(tmp_path)) as world:
             await world.start()
             where = world.market.directory_of
+            forged = OperatorHand(world.market).sign(ControlEntry(ControlKind.REMOVE_SITE, 2, b""), 0)
             for name, do, arguments, text in (
                 ("a", "add-site", {"site": "b"}, "is the id of a receiver"),
                 ("a", "add-site", {"site": 77}, "no site 77"),
+                ("a", "remove-site", {"site": 3}, "operator did not sign this"),
+                ("a", "remove-site", {"site": 3, "order": forged.order.hex()}, "did not sign this for this ring"),
                 ("a", "drain", {"leaving": 1}, "true, or false"),
+                ("x", "force", {"universe": [1, 2]}, "operator did not sign this"),
+                ("x", "force", {"universe": [1, 2], "order": forged.order.hex()}, "did not sign this for this ring"),
                 ("x", "force", {"universe": [1]}, "2 or more"),
                 ("x", "force", {"universe": [1, 99]}, "99 is no primary receiver"),
                 ("floor", "drain", {}, "cannot"),

@@ -85,6 +85,14 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, out
 
 
+def ended_by(number: signal.Signals, script: str, where: Path) -> tuple[int, str]:
+    """Exit code and output of a script that hears a signal when it is ready."""
+    with running(script, where) as process:
+        until_ready(process)
+        process.send_signal(number)
+        return ended(process)
+
+
 @ENDINGS
 def test_a_command_that_does_not_end_is_ended_with_its_descendants_and_directories(
     number: signal.Signals, tmp_path: Path
@@ -111,10 +119,8 @@ def test_the_second_signal_does_not_wait(tmp_path: Path) -> None:
 
 @ENDINGS
 def test_a_signal_while_modules_are_imported_is_one_line(number: signal.Signals, tmp_path: Path) -> None:
-    with running("shutdown._state.importing = True\nready()\nthreading.Event().wait()\n", tmp_path) as process:
-        until_ready(process)
-        process.send_signal(number)
-        assert ended(process) == (130, "isocast: interrupted\n")
+    script = "shutdown._state.importing = True\nready()\nthreading.Event().wait()\n"
+    assert ended_by(number, script, tmp_path) == (130, "isocast: interrupted\n")
 
 
 def test_what_a_library_makes_of_an_interrupt_is_the_interrupt(tmp_path: Path) -> None:
@@ -127,10 +133,7 @@ def work():
         raise ImportError("the extension could not be initialised")
 command(work)
 """
-    with running(script, tmp_path) as process:
-        until_ready(process)
-        process.send_signal(signal.SIGINT)
-        assert ended(process) == (130, "isocast: interrupted\n")
+    assert ended_by(signal.SIGINT, script, tmp_path) == (130, "isocast: interrupted\n")
 
 
 def test_an_interrupt_where_nothing_can_be_raised_is_not_lost(tmp_path: Path) -> None:
@@ -147,10 +150,7 @@ def work():
     time.sleep(3_600)
 command(work)
 """
-    with running(script, tmp_path) as process:
-        until_ready(process)
-        process.send_signal(signal.SIGINT)
-        assert ended(process) == (130, "isocast: interrupted\n")
+    assert ended_by(signal.SIGINT, script, tmp_path) == (130, "isocast: interrupted\n")
 
 
 ORDERLY = """
@@ -199,10 +199,7 @@ async def wait():
         print("closed", flush=True)
 command(lambda: shutdown.run(wait()))
 """
-    with running(script, tmp_path) as process:
-        until_ready(process)
-        process.send_signal(signal.SIGHUP)
-        assert ended(process) == (130, "closed\nisocast: interrupted\n")
+    assert ended_by(signal.SIGHUP, script, tmp_path) == (130, "closed\nisocast: interrupted\n")
 
 
 def test_what_an_event_loop_complains_of_at_a_forced_end_is_no_news(tmp_path: Path) -> None:
@@ -227,10 +224,38 @@ async def wait():
         raise
 command(lambda: shutdown.run(wait()))
 """
-    with running(script, tmp_path) as process:
-        until_ready(process)
-        process.send_signal(signal.SIGTERM)
-        assert ended(process) == (130, "isocast: interrupted\n")
+    assert ended_by(signal.SIGTERM, script, tmp_path) == (130, "isocast: interrupted\n")
+
+
+def test_what_a_server_in_a_thread_complains_of_is_no_news(tmp_path: Path) -> None:
+    """Spark has one, whose clients are Java's: they are gone first."""
+    script = """
+import socket, socketserver
+heard, asked = threading.Event(), threading.Event()
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        heard.set()
+        asked.wait()
+        raise EOFError
+class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    daemon_threads = True
+    def shutdown_request(self, request):
+        heard.set()
+server = Server(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+client = socket.create_connection(server.server_address)
+heard.wait()
+heard.clear()
+def work():
+    try:
+        ready()
+        time.sleep(600)
+    finally:
+        asked.set()
+        heard.wait()
+command(work)
+"""
+    assert ended_by(signal.SIGTERM, script, tmp_path) == (130, "isocast: interrupted\n")
 
 
 @pytest.mark.parametrize("writer", ["write()", "threading.Thread(target=write).start(); time.sleep(600)"])

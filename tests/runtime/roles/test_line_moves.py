@@ -119,8 +119,8 @@ class Town:
             keeper = self.speaking[name].keeper
             assert keeper is not None
             keeper.state = LineState(lines.version, lines, lines)
-            self.speaking[name].performers[KeepLines](KeepLines(keeper.state), now)  # type: ignore[operator]
-            self.speaking[name].performers[LinesSettled](LinesSettled(lines), now)  # type: ignore[operator]
+            self.speaking[name].perform(KeepLines(keeper.state), now)
+            self.speaking[name].perform(LinesSettled(lines), now)
 
     def say(self, name: str, sequence: int) -> None:
         node = self.market.node(name).node

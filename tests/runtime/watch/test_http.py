@@ -9,10 +9,12 @@ from contextlib import suppress
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
+from tests.runtime.worlds import eventually
 
 from isocast.runtime.market.model import NodeRole
+from isocast.runtime.net.http import HEAD_BYTES_MAX, Answer
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges
-from isocast.runtime.watch.http import REQUEST_BYTES_MAX, Reply, StatusServer, monitor_pages
+from isocast.runtime.watch.http import StatusServer, monitor_pages
 from isocast.runtime.watch.metrics import Identity
 from isocast.runtime.watch.status import Monitor
 from isocast.terms.errors import TransportError
@@ -25,7 +27,13 @@ OPEN = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 class Stage:
     """A node's server, and what it counted."""
 
-    def __init__(self, gauges: NodeGauges = READY, request_seconds: float = 5.0, connections_max: int = 16) -> None:
+    def __init__(
+        self,
+        gauges: NodeGauges = READY,
+        request_seconds: float = 5.0,
+        connections_max: int = 16,
+        token: str = "",
+    ) -> None:
         self.counters = NodeCounters()
         self.gauges = gauges
         self.monitor = Monitor(WHO, self.counters, lambda: self.gauges)
@@ -34,6 +42,7 @@ class Stage:
             self.counters,
             request_seconds=request_seconds,
             connections_max=connections_max,
+            token=token,
         )
 
     async def ask(self, request: bytes) -> bytes:
@@ -59,7 +68,7 @@ def run(act: Callable[[Stage], Awaitable[None]], stage: Stage | None = None) -> 
     stage = stage or Stage()
 
     async def play() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await stage.server.start()
             try:
                 await act(stage)
@@ -123,13 +132,12 @@ def test_the_index_links_every_page_and_escapes_the_name() -> None:
     run(act)
     odd = Monitor(Identity("<script>", NodeRole.CUSTOMER, 1), NodeCounters(), NodeGauges)
     body = monitor_pages(odd)["/"]().body
-    assert isinstance(body, bytes)
     assert b"&lt;script&gt;" in body
     assert b"<script>" not in body
 
 
 def test_a_page_that_fails_is_an_answer_and_not_the_end() -> None:
-    def broken() -> Reply:
+    def broken() -> Answer:
         raise ZeroDivisionError
 
     async def act(stage: Stage) -> None:
@@ -137,10 +145,10 @@ def test_a_page_that_fails_is_an_answer_and_not_the_end() -> None:
         assert (await stage.get("/fine"))[2] == b"fine\n"
 
     stage = Stage()
-    stage.server = StatusServer({"/": broken, "/fine": lambda: Reply(b"fine\n")}, stage.counters)
+    stage.server = StatusServer({"/": broken, "/fine": lambda: Answer(b"fine\n")}, stage.counters)
     with capture_logs() as logs:
         assert run(act, stage).counters.http_refused == 1
-    assert [line["event"] for line in logs] == ["status page failed"]
+    assert [line["event"] for line in logs] == ["a request failed"]
 
 
 def test_others_run_between_the_parts_of_a_long_answer() -> None:
@@ -164,7 +172,7 @@ def test_others_run_between_the_parts_of_a_long_answer() -> None:
         assert first < second < third
 
     stage = Stage()
-    stage.server = StatusServer({"/": lambda: Reply(parts())}, stage.counters)
+    stage.server = StatusServer({"/": lambda: Answer(parts=parts())}, stage.counters)
     run(act, stage)
 
 
@@ -178,7 +186,7 @@ def test_others_run_between_the_parts_of_a_long_answer() -> None:
         (b"HEAD /metrics HTTP/1.1\r\n\r\n", 405),
         (b"GET /nothing HTTP/1.1\r\n\r\n", 404),
         (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", 404),
-        (b"GET http://elsewhere/ HTTP/1.1\r\n\r\n", 404),
+        (b"GET http://elsewhere/ HTTP/1.1\r\n\r\n", 400),
         (b"GET / HTTP/2.0\r\n\r\n", 400),
         (b"GET /\r\n\r\n", 400),
         (b"GET  / HTTP/1.1\r\n\r\n", 400),
@@ -188,10 +196,10 @@ def test_others_run_between_the_parts_of_a_long_answer() -> None:
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nName : value\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 400),
-        (b"GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", 400),
-        (b"GET /" + b"a" * 300 + b" HTTP/1.1\r\n\r\n", 414),
-        (b"GET / HTTP/1.1\r\nX: " + b"a" * REQUEST_BYTES_MAX + b"\r\n\r\n", 431),
-        (b"G" * (2 * REQUEST_BYTES_MAX), 431),
+        (b"GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", 411),
+        (b"GET /" + b"a" * 2_000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * HEAD_BYTES_MAX + b"\r\n\r\n", 431),
+        (b"G" * (2 * HEAD_BYTES_MAX), 431),
     ],
 )
 def test_a_hostile_request_is_counted_and_closed(request_bytes: bytes, status: int) -> None:
@@ -212,6 +220,7 @@ def test_a_client_that_goes_away_is_counted() -> None:
         writer.close()
         # Whoever is served after it was accepted after it.
         assert (await stage.get("/healthz"))[0] == 200
+        await eventually(lambda: stage.counters.http_refused)
 
     assert run(act).counters.http_refused == 1
 
@@ -224,25 +233,57 @@ def test_a_client_that_says_nothing_loses_its_place() -> None:
     assert run(act, Stage(request_seconds=0.05)).counters.http_refused == 1
 
 
-def test_nobody_takes_all_the_places_for_ever() -> None:
-    """Two places are held by mutes; the third is closed unheard, and a place that is given back serves again."""
+def test_whoever_says_nothing_gives_way_to_the_next_request() -> None:
+    """Slow-loris: all places are held by mutes, and everybody who asks is answered at once."""
 
     async def act(stage: Stage) -> None:
-        mutes = [await asyncio.open_connection("127.0.0.1", stage.server.port) for _ in range(2)]
+        mutes = [await asyncio.open_connection("127.0.0.1", stage.server.port) for _ in range(20)]
         for _, writer in mutes:
             writer.write(b"G")
-        with suppress(ConnectionError):
-            assert await stage.ask(OPEN) == b""
-        assert stage.counters.http_refused >= 1
-        mutes[0][1].transport.abort()
-        answer = b""
-        while not answer:
+        for _ in range(5):
+            assert (await stage.ask(OPEN)).startswith(b"HTTP/1.1 200 ")
+        assert stage.counters.http_refused >= 18
+        for reader, writer in mutes[:18]:
             with suppress(ConnectionError):
-                answer = await stage.ask(OPEN)
-        assert answer.startswith(b"HTTP/1.1 200 ")
-        mutes[1][1].transport.abort()
+                assert await reader.read() == b"", "its place was needed"
+            writer.transport.abort()
+        for _, writer in mutes[18:]:
+            writer.transport.abort()
 
     run(act, Stage(connections_max=2))
+
+
+# ---- away from loopback: a token
+
+TOKEN = "3b1f" * 16
+
+
+@pytest.mark.parametrize(
+    "shown, status",
+    [
+        (f"Authorization: Bearer {TOKEN}\r\n", 200),
+        (f"authorization: bearer   {TOKEN}  \r\n", 200),
+        ("", 401),
+        ("Authorization: Bearer\r\n", 401),
+        (f"Authorization: Basic {TOKEN}\r\n", 401),
+        (f"Authorization: Bearer {TOKEN[:-1]}\r\n", 401),
+        (f"Authorization: Bearer {TOKEN}x\r\n", 401),
+        (f"X-Authorization: Bearer {TOKEN}\r\n", 401),
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/healthz", "/metrics", "/statusz", "/nowhere"])
+def test_with_a_token_nothing_is_told_without_it(path: str, shown: str, status: int) -> None:
+    async def act(stage: Stage) -> None:
+        answer = await stage.ask(f"GET {path} HTTP/1.1\r\nHost: x\r\n{shown}\r\n".encode())
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert int(head.split()[1]) == (404 if status == 200 and path == "/nowhere" else status)
+        if status == 401:
+            assert body == b"not authorised\n"
+            assert b"WWW-Authenticate: Bearer" in head
+            assert b"london" not in answer
+        assert TOKEN.encode() not in answer
+
+    run(act, Stage(token=TOKEN))
 
 
 def test_a_pipelined_second_request_is_not_answered() -> None:

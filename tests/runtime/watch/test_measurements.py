@@ -19,14 +19,14 @@ from isocast.runtime.watch.metrics import Identity
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import SECOND
 from isocast.wire.frame import PacketKind
-from isocast.wire.packets import NO_DIGEST, Token
+from isocast.wire.packets import NO_DIGEST, NO_NONCE, Token
 
 WHO = Identity("london", NodeRole.PRIMARY_RECEIVER, 2, 1, "London")
 START = 1_767_623_400 * SECOND
 
 
 def token(number: int, instant: int, sender: int = 3) -> Token:
-    return Token(1, Epoch(1, 65_537), sender, number, instant, 1, (), (), (), NO_DIGEST, NO_DIGEST, 0, 0, (), NO_DIGEST)
+    return Token(1, Epoch(1, 65_537), sender, number, instant, 1, (), (), (), NO_NONCE, NO_NONCE, 0, 0, (), NO_DIGEST)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

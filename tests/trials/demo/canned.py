@@ -18,7 +18,7 @@ from isocast.trials.demo.floors import FLOORS, SyntheticFloor
 from isocast.trials.demo.staging import set_stage
 from isocast.trials.evidence import journal_of
 from isocast.wire.journal_blocks import JournalMessage, ReleasedBlock
-from isocast.wire.packets import DIGEST_BYTES, ReleasedPacket, payload_digest
+from isocast.wire.packets import SHORT_DIGEST_BYTES, ReleasedPacket, payload_digest
 
 __all__ = ["EPOCH", "FLOOR", "NOW", "PUBLISHED", "canned_market", "released", "status_of", "write_journals"]
 
@@ -62,7 +62,7 @@ def released(market: Market, lateness_ns: int = 0) -> list[ReleasedBlock]:
                 due=due,
                 released_at=due + lateness_ns,
                 clock_bound_ns=timing.clock_error_ns,
-                shuffle_key=bytes(DIGEST_BYTES),
+                shuffle_key=bytes(SHORT_DIGEST_BYTES),
                 messages=messages,
             )
         )

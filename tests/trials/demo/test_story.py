@@ -10,7 +10,8 @@ from isocast.trials.demo.story import Story
 from isocast.trials.demo.watching import WatchedRing
 
 RING = ("a", "b", "c")
-PERIOD = 40 * MILLISECOND
+PERIOD = 1_000 * MILLISECOND
+"""Long enough that the moment before a token is not missed by a process that is kept waiting."""
 
 
 class Market:
@@ -53,7 +54,7 @@ def test_the_owner_dies_before_its_token_and_comes_back() -> None:
     async def play() -> None:
         await story.play(market, market, lambda tone, text: notes.append((tone, text)), 0.0)  # type: ignore[arg-type]
 
-    asyncio.run(asyncio.wait_for(play(), 20))
+    asyncio.run(asyncio.wait_for(play(), 120))
     assert market.acts == [f"kill {story.victim}", f"let {story.victim}"]
     assert story.victim == before.owner(story.token_number)
     assert before.token_at(market.killed_at) < story.token_number, "its token was still to come"

@@ -14,7 +14,7 @@ from isocast.trials.drill.cast import DrillSettings, market_text
 from isocast.trials.drill.trial import AcceptedMessage
 from isocast.trials.evidence import is_follower, journal_of
 from isocast.wire.journal_blocks import ReleasedBlock
-from isocast.wire.packets import DIGEST_BYTES, payload_digest
+from isocast.wire.packets import SHORT_DIGEST_BYTES, payload_digest
 
 __all__ = ["NOW", "PLAIN", "Mark", "canned_market", "promise", "write_journals"]
 
@@ -75,6 +75,6 @@ def _block(market: Market, place: int, mark: Mark, early_ns: int, *, labelled: b
         due=instant + timing.release_delay_ns,
         released_at=instant + timing.release_delay_ns - early_ns,
         clock_bound_ns=timing.clock_error_ns,
-        shuffle_key=bytes(DIGEST_BYTES),
+        shuffle_key=bytes(SHORT_DIGEST_BYTES),
         messages=[(source, number, payload_digest(mark.payload), mark.payload)],
     )

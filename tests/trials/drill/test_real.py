@@ -58,7 +58,7 @@ def check(found: list[dict[str, Any]]) -> None:
 
 @pytest.mark.long
 def test_a_token_site_dies_and_a_ring_is_parted_and_nothing_is_lost_or_told_twice(tmp_path: Path) -> None:
-    code, found = drilled(tmp_path, "partition", "token-site", "--seconds", "2", seconds=200)
+    code, found = drilled(tmp_path, "partition", "token-site", "--seconds", "2", seconds=600)
     assert [one["drill"] for one in found] == ["token-site", "partition"]
     check(found)
     assert code == 0
@@ -81,7 +81,7 @@ def test_every_drill_passes(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_availability_diverges_where_it_may_and_says_so(tmp_path: Path) -> None:
     """Protocol §5: it can diverge, the documentation says so and the drills show it."""
-    _, found = drilled(tmp_path, "partition", "even-split", "--policy", "availability", "--seconds", "4", seconds=300)
+    _, found = drilled(tmp_path, "partition", "even-split", "--policy", "availability", "--seconds", "8", seconds=600)
     for one in found:
         assert one["divergent"] > 0, one
         assert "divergent" in one["why"], one

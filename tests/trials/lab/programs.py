@@ -73,6 +73,6 @@ def start_inside(lab: Lab, site: str, program: str, *arguments: object) -> "subp
 def run_inside(lab: Lab, site: str, command: Sequence[str]) -> str:
     """What a command prints."""
     with lab.spawn(site, command, stdout=subprocess.PIPE) as process:
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=240)
     assert process.returncode == 0
     return out.decode()

@@ -19,14 +19,6 @@ def test_one_lab_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_the_socket_of_a_lab_that_was_killed_is_removed(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    directory.mkdir(mode=0o700)
-    (directory / "control").touch()
-    with RunDirectory(directory) as run:
-        assert not run.control.exists()
-
-
 def test_others_must_not_be_able_to_write_there(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     directory.mkdir()

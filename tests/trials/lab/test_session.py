@@ -17,7 +17,7 @@ from isocast.trials.lab.nodes import LabNode, NodeState
 from isocast.trials.lab.session import LabSession, SessionReport, ask_lab, run_session
 from isocast.trials.lab.world import LabWorld, WorldSettings, make_world
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 pytestmark = pytest.mark.usefixtures("machine")
 

@@ -1,8 +1,8 @@
 """The network itself as a source: ranges of the sequence from the doors of retransmit servers and receivers.
 
-Who asks is a customer of the market's file; its keys are read from the market's key directory, where the task runs, and
-travel nowhere. A retransmit server gives each customer its share, one request at a time: a lake that asks in a name
-of its own (`as`) takes nobody else's.
+Who asks is a customer of the market's file, or a guest who holds the edge key alone; keys are read from the market's
+key directory, where the task runs, and travel nowhere. A retransmit server gives each customer its share, one request
+at a time, and all guests of an address one share: a lake that asks in a name of its own (`as`) takes nobody else's.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from isocast.lake.source.options import END, Offsets, Options
 from isocast.lake.source_faults import SourceFault, SourceFaults
 from isocast.runtime.disk.journal_segments import SegmentFile
 from isocast.runtime.market.file import load_market
+from isocast.runtime.market.guests import with_guest
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, visit
-from isocast.runtime.net.door_keys import edge_door_key, edge_visitor
+from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, visit_node
+from isocast.runtime.net.door_keys import door_opener, edge_door_key, edge_visitor, guest_visitor
 from isocast.terms.errors import ConfigurationError, IsocastError, JournalError, RemoteProtocolError
 from isocast.terms.quantities import suggestion
 from isocast.wire.door import Block, End, RangeWanted, Refused
@@ -52,6 +53,7 @@ class ArchivePiece:
 
     market: str
     visitor: str
+    """A customer of the file, or nothing: a guest."""
     stripe: int
     servers: tuple[str, ...]
     first: int
@@ -156,11 +158,13 @@ class ArchiveLanes:
 
 
 def _visitor(market: Market, name: str) -> str:
-    """Who asks: the option, or a customer's seat that is kept for programs and that no process sits on."""
+    """Who asks: the option; a customer's seat that is kept for programs and that no process sits on; a guest ("")."""
     customers = market.by_role(NodeRole.CUSTOMER)
     origins = list(dict.fromkeys(plan.origin for plan in customers))
     seats = [plan.origin for plan in customers if not plan.start]
     chosen = name or (seats[0] if seats else "")
+    if not chosen and market.guests.allowed:
+        return ""
     if chosen not in origins:
         asked = f"{name!r} is not a customer of it{suggestion(name, origins)}" if name else "is missing"
         rule = f"{asked}: the name of a customer, best one of the lake's own; there are {', '.join(origins) or 'none'}"
@@ -189,16 +193,20 @@ def _share(market: Market, key: str) -> Market:
 
 
 async def _enter(share: Market, visitor: str, server: str) -> Visit:
-    """Come in at a server's door in a customer's name."""
-    plan = next((plan for plan in share.processes_of(visitor)), None)
-    if plan is None:
+    """Come in at a server's door in a customer's name, or as a guest."""
+    places = share.processes_of(visitor) if visitor else with_guest(share)[1]
+    if not places:
         raise ConfigurationError(share.file, "option as", f"{visitor!r} is not a customer of stripe {share.stripes[0]}")
-    name = edge_visitor(plan)
-    key = edge_door_key(share, load_keys(share, plan), name)
+    keys = load_keys(share, places[0])
+    name = edge_visitor(places[0]) if visitor else guest_visitor(keys)
+    key = edge_door_key(share, keys, name)
     if key is None:
-        raise ConfigurationError(share.file, "option as", f"{visitor!r} has no key of the edge")
+        raise ConfigurationError(share.file, "option as", f"{visitor or 'a guest'} has no key of the edge")
     there = share.node(server)
-    return await visit(there.address, there.tcp_port, name, key)
+    here = await visit_node(share, there, name, key)
+    opener = door_opener(share, keys, places[0].stripe, there.node)
+    here.incoming = None if opener is None else opener.open
+    return here
 
 
 async def _ask_span(share: Market, visitor: str, server: str) -> tuple[int, int]:
@@ -242,9 +250,6 @@ async def _range_once(here: Visit, first: int, last: int) -> tuple[list[bytes], 
                 raise DoorError("the connection ended")
             case other:
                 raise DoorError(f"unexpected message {type(other).__name__}")
-
-
-# ---- a task's side
 
 
 def read_archive(piece: ArchivePiece, faults: SourceFaults) -> Iterator[Part]:
@@ -332,7 +337,8 @@ class _Asking:
 
 def _gap(piece: ArchivePiece, at: int) -> SourceFault:
     rule = (
-        f"sequences {at} to {piece.stop - 1} of stripe {piece.stripe} are on none of {', '.join(piece.servers)};"
+        f"sequences {at} to {piece.stop - 1} of stripe {piece.stripe} are on none of the servers"
+        f" {', '.join(piece.servers)};"
         " begin after them with fromSequence, name another server, or set onError to quarantine"
     )
     return SourceFault(piece.market, "gap", rule, piece.stop - at, piece.stripe, None, None, at, piece.stop - 1)

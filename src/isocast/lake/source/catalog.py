@@ -33,6 +33,7 @@ from isocast.wire.journal import (
     BLOCK_MARKER,
     DIRECTORY_BYTES,
     FETCHED,
+    PROVABLE,
     SEGMENT_HEADER_BYTES,
     UNCERTIFIED,
     read_block_header,
@@ -225,7 +226,7 @@ def files_from(files: Sequence[SegmentFile], sequence: int) -> Iterator[SegmentF
     yield from files[max(start, 0) :]
 
 
-# ---- The blocks of a segment in chunks of some megabytes, found by their headers and never parsed one by one.
+# The blocks of a segment in chunks of some megabytes, found by their headers and never parsed one by one.
 #
 # A chunk is read with one system call into memory of our own, so that a file that is being written, or mended, cannot
 # vanish under a reader. Headers form a chain, each with a checksum over its length; all else is done for a whole chunk
@@ -486,8 +487,9 @@ def _breaks_a_rule(table: Headers) -> npt.NDArray[np.bool_]:
     bad = (messages < 1) | (messages > tokens) | (tokens > MAX_MESSAGES_PER_TOKEN)
     bad |= table["place"].astype(np.int64) + messages > tokens
     bad |= table["events"].astype(np.int64) * EVENT_BYTES > body
-    bad |= length != table["block_bytes"]
-    bad |= (table["flags"] & ~np.uint32(FETCHED | UNCERTIFIED)) != 0
+    proof = table["block_bytes"].astype(np.int64) - length
+    bad |= (proof < 0) | (proof % ALIGNMENT != 0) | ((proof > 0) != ((table["flags"] & PROVABLE) != 0))
+    bad |= (table["flags"] & ~np.uint32(FETCHED | UNCERTIFIED | PROVABLE)) != 0
     bad |= table["first_sequence"] >= np.uint64(_FIRST_TOO_LARGE)
     return bad
 

@@ -24,6 +24,7 @@ from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.market import SYMBOL_BYTES
 from isocast.wire.events import EVENT_DTYPE, EventArray
 from isocast.wire.journal import BLOCK_HEADER_BYTES, DIRECTORY_BYTES, FETCHED, UNCERTIFIED
+from isocast.wire.journal_blocks import DIRECTORY_OFFSETS
 from isocast.wire.limits import EVENT_BYTES
 
 __all__ = ["EventRows", "Part", "event_batch", "read_batches", "read_parts", "symbol_words"]
@@ -36,8 +37,8 @@ _WORD = 8
 _HEADER_WORDS = BLOCK_HEADER_BYTES // _WORD
 _ROW_WORDS = DIRECTORY_BYTES // _WORD
 _EVENT_WORDS = EVENT_BYTES // _WORD
-_COUNTS_AT = 4
-"""first_event and events: the fifth word of a directory's row."""
+_COUNTS_AT = DIRECTORY_OFFSETS["first_event"] // _WORD
+"""first_event and events: one word of a directory's row."""
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFF_FFFF)
 _NOT_ASCII = np.uint64(0x8080_8080_8080_8080)
@@ -223,7 +224,7 @@ def _strings(words: Words, kind: pa.DataType) -> pa.Array:
     return texts.take(coded.indices)
 
 
-# ---- Read a range of one lane: from its first journal, and what that lacks from the next.
+# Read a range of one lane: from its first journal, and what that lacks from the next.
 
 
 _MOST_ROWS = 1 << 18
@@ -338,9 +339,6 @@ def _batches(part: Part, schema: pa.Schema, faults: SourceFaults, wanted: Words 
             return
         for place in range(blocks):
             yield from _batches(replace(part, chunk=part.chunk.part(place, place + 1)), schema, faults, wanted)
-
-
-# ---- how faults are told
 
 
 def _gap(lane: Lane, first: int, stop: int) -> SourceFault:

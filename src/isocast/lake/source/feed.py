@@ -44,7 +44,7 @@ from isocast.wire.events import EVENT_DTYPE, EventArray
 __all__ = ["FEED_SCHEMA", "FeedPartition", "FeedStreamReader", "IsocastFeedSource"]
 
 
-# ---- `readStream.format("isocast-feed")`: feed files as they are put into a folder, each of them once.
+# `readStream.format("isocast-feed")`: feed files as they are put into a folder, each of them once.
 #
 # spark.readStream.format("isocast-feed").option("maxFilesPerTrigger", 4).load("arriving")
 #

@@ -1,6 +1,7 @@
 """`format("isocast")`: released events from a folder of journals, or from a server of the network itself.
 
     spark.read.format("isocast").load("data")                          # one row for each event, with its provenance
+    spark.read.format("isocast").option("frame", "messages").load("data")   # one row for each opaque message
     spark.readStream.format("isocast").option("maxRowsPerTrigger", 100_000).load("data")
 
 Columns that a query does not need are left out by `.option("columns", "symbol, price")`. They are never null and say
@@ -28,7 +29,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from isocast.lake.schemas import QUARANTINE_SCHEMA, RELEASED_SCHEMA
+from isocast.lake.schemas import MESSAGES_SCHEMA, QUARANTINE_SCHEMA, RELEASED_SCHEMA
 from isocast.lake.source.archive import ArchiveLanes, ArchivePiece, read_archive
 from isocast.lake.source.catalog import (
     JournalFolder,
@@ -41,6 +42,7 @@ from isocast.lake.source.catalog import (
     walk_segment,
 )
 from isocast.lake.source.columns import Part, read_batches, read_parts
+from isocast.lake.source.messages import read_messages
 from isocast.lake.source.options import END, Offsets, Options, arrow_schema, columns_of, read_options, struct_of
 from isocast.lake.source.sink import BatchPublisher, StreamPublisher
 from isocast.lake.source_faults import SourceFault, SourceFaults, quarantine_rows, write_faults
@@ -481,6 +483,8 @@ def _read(partition: InputPartition, options: Options, schema: pa.Schema) -> Ite
         if options.frame == "quarantine":
             for _ in read_batches(parts, RELEASED_SCHEMA, faults):
                 pass
+        elif options.frame == "messages":
+            yield from read_messages(parts, schema, faults, options.topics)
         else:
             yield from read_batches(parts, schema, faults, options.symbols)
         # An unfinished end is the planner's to tell: in a journal that is being written every task meets one.
@@ -604,4 +608,4 @@ def _lanes(options: Options) -> Lanes | ArchiveLanes:
 
 
 def _allowed(options: Options) -> pa.Schema:
-    return QUARANTINE_SCHEMA if options.frame == "quarantine" else RELEASED_SCHEMA
+    return {"quarantine": QUARANTINE_SCHEMA, "messages": MESSAGES_SCHEMA, "released": RELEASED_SCHEMA}[options.frame]

@@ -10,6 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql.types import (
+    BinaryType,
     BooleanType,
     ByteType,
     DataType,
@@ -25,6 +26,7 @@ from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import Symbol
 from isocast.terms.places import local_path
 from isocast.terms.quantities import suggestion
+from isocast.wire.opaque import check_topic
 
 __all__ = [
     "END",
@@ -59,6 +61,7 @@ _KNOWN = (
     "toSequence",
     "stripe",
     "symbol",
+    "topic",
     "frame",
     "onError",
     "quarantine",
@@ -87,7 +90,8 @@ class Options:
     """Behind toSequence."""
     stripes: frozenset[int] = frozenset()
     symbols: tuple[str, ...] = ()
-    frame: Literal["released", "quarantine"] = "released"
+    topics: tuple[str, ...] = ()
+    frame: Literal["released", "messages", "quarantine"] = "released"
     is_strict: bool = True
     quarantine: str = ""
     starting: Literal["earliest", "latest"] | Mapping[str, int] = "earliest"
@@ -114,7 +118,8 @@ def read_options(given: Mapping[str, str]) -> Options:
     last = number_of(given, "toSequence", END - 1)
     rows = number_of(given, "maxRowsPerTrigger", number_of(given, "maxEventsPerTrigger", 0))
     strict, quarantine = _on_error(given)
-    is_released = _one_of(given, "frame", ("released", "quarantine")) == "released"
+    frame = _frame(given)
+    is_whole = frame == "quarantine"
     return Options(
         paths=paths,
         receiver=_text(given, "receiver", "one"),
@@ -122,14 +127,15 @@ def read_options(given: Mapping[str, str]) -> Options:
         stop=last + 1,
         stripes=frozenset(_numbers(given, "stripe")),
         symbols=_symbols(given),
-        frame="released" if is_released else "quarantine",
+        topics=_topics(given),
+        frame=frame,
         is_strict=strict,
         quarantine=quarantine,
         starting=_starting(given),
         max_rows=rows,
         # Two tasks in one segment would both tell of its damage.
-        split_bytes=number_of(given, "splitBytes", _SPLIT, least=1 << 16) if is_released else END,
-        min_partitions=number_of(given, "minPartitions", len(os.sched_getaffinity(0)), least=1) if is_released else 1,
+        split_bytes=END if is_whole else number_of(given, "splitBytes", _SPLIT, least=1 << 16),
+        min_partitions=1 if is_whole else number_of(given, "minPartitions", len(os.sched_getaffinity(0)), least=1),
         market=_place(given, "market"),
         server=given.get("server", ""),
         visitor=given.get("as", ""),
@@ -213,6 +219,23 @@ def _symbols(given: Mapping[str, str]) -> tuple[str, ...]:
         raise ConfigurationError(FORMAT, "symbol", str(reason)) from reason
 
 
+def _topics(given: Mapping[str, str]) -> tuple[str, ...]:
+    try:
+        return tuple([check_topic(part.strip()) for part in given.get("topic", "").split(",") if part.strip()])
+    except LocalProtocolError as reason:
+        raise ConfigurationError(FORMAT, "topic", str(reason)) from reason
+
+
+def _frame(given: Mapping[str, str]) -> Literal["released", "messages", "quarantine"]:
+    """Which rows; ConfigurationError for a choice that these rows do not have."""
+    chosen = _one_of(given, "frame", ("released", "messages", "quarantine"))
+    if chosen == "messages" and given.get("symbol", "").strip():
+        raise ConfigurationError(FORMAT, "symbol", "opaque messages have topics: choose by the option topic")
+    if chosen != "messages" and given.get("topic", "").strip():
+        raise ConfigurationError(FORMAT, "topic", "events have symbols: topics are of the frame messages")
+    return chosen  # type: ignore[return-value]  # it is one of the three
+
+
 def _starting(given: Mapping[str, str]) -> Literal["earliest", "latest"] | Mapping[str, int]:
     text = _text(given, "startingOffsets", "earliest")
     if text == "earliest":
@@ -233,6 +256,7 @@ _SPARK: Mapping[str, DataType] = {
     "int32": IntegerType(),
     "int64": LongType(),
     "string": StringType(),
+    "binary": BinaryType(),
     "bool": BooleanType(),
 }
 

@@ -35,7 +35,7 @@ from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.market.file import load_market
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.places import local_path, scheme_of
-from isocast.terms.quantities import suggestion
+from isocast.terms.quantities import counted, suggestion
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events, events_view
 from isocast.wire.limits import EVENT_BYTES
 
@@ -453,7 +453,8 @@ def _order(given: Mapping[str, str], schema: StructType) -> tuple[str, ...]:
         wanted = known if {"sequence", "index"} <= set(known) else ("event_ns",)
     for name in wanted:
         if name not in names or schema[name].dataType.typeName() not in _WHOLE:
-            rule = f"{name!r} is no column of whole numbers of this frame{suggestion(name, names)}"
+            hint = "" if name in names else suggestion(name, names)
+            rule = f"{name!r} is not a column of whole numbers of this frame{hint}"
             raise ConfigurationError(_FORM, "order", rule)
     return wanted
 
@@ -489,5 +490,5 @@ def _what_is_no_event(events: EventArray) -> str:
 
 def _numbers(column: pa.Array, name: str) -> npt.NDArray[np.int64]:
     if column.null_count:
-        raise ConfigurationError(_FORM, "order", f"{column.null_count} rows have no {name}")
+        raise ConfigurationError(_FORM, "order", f"{name} is missing in {counted(column.null_count, 'row')}")
     return np.asarray(column).astype(np.int64)

@@ -209,7 +209,7 @@ def _codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[_Integers]:
     return np.split(total, np.cumsum([len(table) for table in tables])[:-1])
 
 
-# ---- Spreads in ticks: quoted, effective, and realised some time later.
+# Spreads in ticks: quoted, effective, and realised some time later.
 #
 # quoted     best ask − best bid, as the trade found them
 # effective  2·d·(price − mid), d = +1 for a buyer's trade, −1 for a seller's: what trading at once cost

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import NamedTuple
 
 import numpy as np
 from pyspark.sql import Column, DataFrame, Window
@@ -28,6 +29,7 @@ __all__ = [
     "BAR_COLUMNS",
     "BAR_ENDS",
     "Calendar",
+    "ExchangeDays",
     "Interval",
     "bar_parts",
     "bars",
@@ -47,7 +49,7 @@ __all__ = [
 ]
 
 
-# ---- Intervals and trading hours: which bar a moment belongs to.
+# Intervals and trading hours: which bar a moment belongs to.
 #
 # Bars partition time, by the clock of a time zone:
 #
@@ -57,8 +59,11 @@ __all__ = [
 # 29 December 1969, on: 7d and 1w are weeks from Monday to Sunday.
 # months          from the first of a month on; 3mo are quarters, 12mo years
 #
+# A session may begin on the evening before, 18:00-17:00: then days, weeks and months are those of trading days.
+#
 # Without a session every moment belongs to a bar. With one, its last moment does too: a closing print at exactly
 # 16:00:00 is in the last bar of 09:30-16:00. No weekend is assumed: a day on which nobody trades has no bar.
+# An exchange's own days (`exchanges`) have holidays, and half days with a close of their own.
 #
 # Days are counted from nanoseconds since 1970. Spark's casts to timestamps and dates go through the zone of its
 # session: none is used here, so that bars are the same in every session.
@@ -107,6 +112,23 @@ class Interval:
         return self.ns % DAY_NS == 0
 
 
+class ExchangeDays(NamedTuple):
+    """The hours of each trading day of an exchange, by its clock, in nanoseconds since the midnight of that day.
+
+    A session that opens on the evening before opens below 0; a day without one opens behind its close.
+    """
+
+    first: int
+    """The first day, since 1970; others follow it without a gap."""
+    opens_ns: tuple[int, ...]
+    closes_ns: tuple[int, ...]
+
+    def hours(self, day: int) -> tuple[int, int] | None:
+        """When a day opens and closes; None for one that nobody knows."""
+        place = day - self.first
+        return (self.opens_ns[place], self.closes_ns[place]) if 0 <= place < len(self.opens_ns) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Calendar:
     """When a market trades, by the clock of its zone."""
@@ -115,37 +137,92 @@ class Calendar:
     opens_ns: int = 0
     """Since midnight, by the clock; bars count from here."""
     closes_ns: int = DAY_NS
-    """The last moment of the session."""
+    """The last moment of the session; before `opens_ns` if it is of the next day."""
     weekdays: tuple[int, ...] | None = None
     """Monday is 0; all days if left out."""
     holidays: tuple[date, ...] = ()
+    exchange: ExchangeDays | None = None
+    """Hours of single days, holidays and half days among them; the usual ones are for days that it does not know."""
 
     @property
     def has_session(self) -> bool:
         """Whether some moments are outside."""
-        return (self.opens_ns, self.closes_ns, self.weekdays, self.holidays) != (0, DAY_NS, None, ())
+        return self.exchange is not None or (
+            (self.opens_ns, self.closes_ns, self.weekdays, self.holidays) != (0, DAY_NS, None, ())
+        )
+
+    @property
+    def crosses_midnight(self) -> bool:
+        """Whether a session begins on the evening before its trading day."""
+        return self.opens_ns >= self.closes_ns
+
+    @property
+    def _ahead_ns(self) -> int:
+        """How far the trading day is ahead of the clock's."""
+        return DAY_NS - self.opens_ns if self.crosses_midnight else 0
+
+    @property
+    def _length_ns(self) -> int:
+        return (self.closes_ns - self.opens_ns - 1) % DAY_NS + 1
 
     # ---- in Spark
+
+    def trading_day_of(self, moment_ns: Column) -> Column:
+        """The trading day of a moment, a DATE: where a session crosses midnight, the day on which it ends.
+
+        NULL on a day on which the exchange does not trade.
+        """
+        wall = _wall(_of_a_clock(moment_ns), zone_of(self.zone))
+        day = _day_of(wall + F.lit(self._ahead_ns))
+        found = F.date_from_unix_date(day.cast("int"))
+        if self.exchange is None:
+            return found
+        opens, closes = self._hours_of(self.exchange, day)
+        return F.when(opens <= closes, found)
+
+    def _hours_of(self, exchange: ExchangeDays, day: Column) -> tuple[Column, Column]:
+        """When a day opens and closes: the exchange's tables are constants of the query."""
+        place = (day - F.lit(exchange.first)).cast("int")
+        usual = self._opens_after_ns, self.closes_ns
+
+        def of(hours: tuple[int, ...], otherwise: int) -> Column:
+            table = F.split(F.lit(",".join([str(moment // _SECOND) for moment in hours])), ",").cast("array<bigint>")
+            known = F.when((place >= 0) & (place < len(hours)), F.get(table, place) * F.lit(_SECOND))
+            return F.coalesce(known, F.lit(otherwise))
+
+        return of(exchange.opens_ns, usual[0]), of(exchange.closes_ns, usual[1])
 
     def start_of(self, moment_ns: Column, interval: Interval) -> Column:
         """When the bar of a moment begins, in nanoseconds since 1970."""
         zone = zone_of(self.zone)
         moment = _of_a_clock(moment_ns)
         if interval.is_whole_days:
-            day = _first_day(_day_of(_wall(moment, zone)), interval)
-            return _reached(day * F.lit(DAY_NS) + F.lit(self.opens_ns), zone)
+            day = _first_day(_day_of(_wall(moment, zone) + F.lit(self._ahead_ns)), interval)
+            return _reached(day * F.lit(DAY_NS) + F.lit(self._opens_after_ns), zone)
         since = F.pmod(_wall(moment, zone), F.lit(DAY_NS)) - F.lit(self.opens_ns)
+        if self.crosses_midnight:
+            since = F.pmod(since, F.lit(DAY_NS))
         into = F.pmod(since, F.lit(interval.ns))
-        if self._has_last_moment(interval):
-            into = F.when(since == F.lit(self.closes_ns - self.opens_ns), F.lit(interval.ns)).otherwise(into)
+        if self.exchange is not None:
+            day = _day_of(_wall(moment, zone) + F.lit(self._ahead_ns))
+            closes = self._hours_of(self.exchange, day)[1]
+            is_last = _wall(moment, zone) - day * F.lit(DAY_NS) == closes
+            into = F.when(is_last & (into == F.lit(0)), F.lit(interval.ns)).otherwise(into)
+        elif self._has_last_moment(interval):
+            into = F.when(since == F.lit(self._length_ns), F.lit(interval.ns)).otherwise(into)
         if self._begins_where_clocks_change(interval):
             return moment - into
         change = _last_change(moment, zone)
         return F.greatest(moment - into, F.when(moment >= change, change))
 
+    @property
+    def _opens_after_ns(self) -> int:
+        """When a session opens, after the midnight with which its trading day begins."""
+        return self.opens_ns - (DAY_NS if self.crosses_midnight else 0)
+
     def _has_last_moment(self, interval: Interval) -> bool:
         """Whether the last moment of a session would begin a bar: it belongs to the last one."""
-        return (self.closes_ns - self.opens_ns) % interval.ns == 0 and self.closes_ns < DAY_NS
+        return self._length_ns % interval.ns == 0 and self.closes_ns < DAY_NS and self._length_ns < DAY_NS
 
     def _begins_where_clocks_change(self, interval: Interval) -> bool:
         """Whether a bar begins there anyway, by the clock before the change and by the clock after it."""
@@ -156,14 +233,49 @@ class Calendar:
     def is_open(self, moment_ns: Column) -> Column:
         """Whether a moment belongs to a session, whose last moment does."""
         wall = _wall(_of_a_clock(moment_ns), zone_of(self.zone))
-        held = F.pmod(wall, F.lit(DAY_NS)).between(self.opens_ns, self.closes_ns)
+        clock, day = F.pmod(wall, F.lit(DAY_NS)), _day_of(wall + F.lit(self._ahead_ns))
+        if self.exchange is not None:
+            opens, closes = self._hours_of(self.exchange, day)
+            last = self.exchange.first + len(self.exchange.opens_ns) - 1
+            is_weekday = F.pmod(day + F.lit(_FROM_MONDAY), F.lit(len(_DAYS))).isin(list(self.weekdays or ()))
+            held = (wall - day * F.lit(DAY_NS)).between(opens, closes)
+            return held & (day.between(self.exchange.first, last) | is_weekday)
+        held = clock.between(self.opens_ns, self.closes_ns)
+        if self.crosses_midnight:
+            held = (clock >= self.opens_ns) | (clock <= self.closes_ns)
         if self.weekdays is not None:
-            held &= F.pmod(_day_of(wall) + F.lit(_FROM_MONDAY), F.lit(len(_DAYS))).isin(list(self.weekdays))
+            held &= F.pmod(day + F.lit(_FROM_MONDAY), F.lit(len(_DAYS))).isin(list(self.weekdays))
         if self.holidays:
-            held &= ~_day_of(wall).isin([day_number(holiday) for holiday in self.holidays])
+            held &= ~day.isin([day_number(holiday) for holiday in self.holidays])
         return held
 
     # ---- the same, of one moment, without Spark
+
+    def trading_day_at(self, moment_ns: int) -> date | None:
+        """The trading day of a moment; None on a day on which the exchange does not trade."""
+        day = self._place_at(moment_ns)[0]
+        opens, closes = self._hours_at(day)
+        is_day = self.exchange is None or opens <= closes
+        return _EPOCH + timedelta(days=day) if is_day else None
+
+    def is_open_at(self, moment_ns: int) -> bool:
+        """Whether a moment belongs to a session."""
+        day, since = self._place_at(moment_ns)
+        opens, closes = self._hours_at(day)
+        has_hours = self.exchange is not None and self.exchange.hours(day) is not None
+        is_weekday = self.weekdays is None or (day + _FROM_MONDAY) % len(_DAYS) in self.weekdays
+        is_holiday = _EPOCH + timedelta(days=day) in self.holidays
+        return opens <= since <= closes and (has_hours or (is_weekday and not is_holiday))
+
+    def _place_at(self, moment_ns: int) -> tuple[int, int]:
+        """The day of a moment, and how far it is from the midnight with which that begins."""
+        wall = zone_of(self.zone).wall_at(min(max(moment_ns, 0), _LAST))
+        day = (wall + self._ahead_ns) // DAY_NS
+        return day, wall - day * DAY_NS
+
+    def _hours_at(self, day: int) -> tuple[int, int]:
+        known = None if self.exchange is None else self.exchange.hours(day)
+        return known or (self._opens_after_ns, self.closes_ns)
 
     def start_at(self, moment_ns: int, interval: Interval) -> int:
         """When the bar of a moment begins."""
@@ -173,10 +285,15 @@ class Calendar:
         clock = (moment + offset) % DAY_NS
         midnight = moment + offset - clock
         if interval.is_whole_days:
-            first = _first_day_at(midnight // DAY_NS, interval)
-            return zone.reached(first * DAY_NS + self.opens_ns)
-        since = clock - self.opens_ns
-        into = interval.ns if self._has_last_moment(interval) and clock == self.closes_ns else since % interval.ns
+            first = _first_day_at((midnight + clock + self._ahead_ns) // DAY_NS, interval)
+            return zone.reached(first * DAY_NS + self._opens_after_ns)
+        since = (clock - self.opens_ns) % DAY_NS if self.crosses_midnight else clock - self.opens_ns
+        if self.exchange is not None:
+            day, past = self._place_at(moment)
+            is_last = past == self._hours_at(day)[1] and since % interval.ns == 0
+        else:
+            is_last = self._has_last_moment(interval) and clock == self.closes_ns
+        into = interval.ns if is_last else since % interval.ns
         return max(moment - into, zone.changed_at(moment))
 
 
@@ -251,7 +368,10 @@ def read_interval(text: str, key: str = "--interval") -> Interval:
 
 
 def read_calendar(zone: str, session: str | None = None, holidays: tuple[str, ...] = (), days: str = "") -> Calendar:
-    """A time zone, hours and days as people write them: America/New_York, 09:30-16:00, 2026-12-25, mon-fri."""
+    """A time zone, hours and days as people write them: America/New_York, 09:30-16:00, 2026-12-25, mon-fri.
+
+    Hours such as 18:00-17:00 begin on the evening before: days and holidays are then trading days.
+    """
     zone_of(zone)
     opens, closes = (0, DAY_NS) if session is None else _hours(session)
     try:
@@ -267,9 +387,9 @@ def _hours(session: str) -> tuple[int, int]:
     if found is not None:
         parts = [int(part or 0) for part in found.groups()]
         first, last = (((part[0] * 60 + part[1]) * 60 + part[2]) * _SECOND for part in (parts[:3], parts[3:]))
-        if first >= last:
-            raise ConfigurationError("command line", "--session", f'"{session}" ends before it begins')
-        if last <= DAY_NS:
+        if first == last:
+            raise ConfigurationError("command line", "--session", f'"{session}" ends when it begins')
+        if last <= DAY_NS and first < DAY_NS:
             return first, last
     raise ConfigurationError("command line", "--session", f'"{session}" are no hours such as 09:30-16:00')
 
@@ -286,7 +406,7 @@ def _weekdays(text: str) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-# ---- Which figures of a consolidated tape a trade may change: the rules of `terms.conditions` as columns of a tape.
+# Which figures of a consolidated tape a trade may change: the rules of `terms.conditions` as columns of a tape.
 #
 # Whether a trade counts at all, in volume, turnover and number, is `bars.counted`.
 
@@ -440,7 +560,7 @@ def last_sales(tape: DataFrame) -> DataFrame:
     return newest.select("symbol", "last.*", "volume", "trades")
 
 
-# ---- Volume-weighted average prices: of an interval, and of the time before each bar or trade.
+# Volume-weighted average prices: of an interval, and of the time before each bar or trade.
 
 
 def vwap(tape: DataFrame, interval: Interval, calendar: Calendar = ALWAYS) -> DataFrame:

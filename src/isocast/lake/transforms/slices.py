@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-# ---- Arrow batches put together to tables that numpy works on: each of one stripe, in the order of the sequence.
+# Arrow batches put together to tables that numpy works on: each of one stripe, in the order of the sequence.
 
 
 BLOCK_ROWS = 1 << 18

@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-# ---- What corrections and cancels make of a trade, as the ticker has it (`isocast.ticker.trades`).
+# What corrections and cancels make of a trade, as the ticker has it (`isocast.ticker.trades`).
 #
 # They are a thousandth of the trades: they are collected, with the trades that they mean, and applied one by one.
 
@@ -256,9 +256,6 @@ def survey_files(
     carry = QuoteCarry(_together([row["ends"] for row in rows], QuoteCarry.nothing().schema), earlier)
     insist_on_order(carry)
     return Sliced(source, carry), Survey.of(rows)
-
-
-# ---- what a worker does
 
 
 def _survey_tape(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -175,9 +175,6 @@ def _when_flag(flag: EventFlag, state: TradeState) -> Column:
     return F.when(F.col("flags").bitwiseAND(F.lit(int(flag))) != 0, int(state)).otherwise(0)
 
 
-# ---- repetitions
-
-
 def _compare_ids(
     found: pa.Table, before: dict[SymbolLine, _Range]
 ) -> tuple[dict[SymbolLine, _Range], list[SymbolLine]]:
@@ -206,9 +203,6 @@ def _repetitions(trades: DataFrame, earlier: DataFrame | None, doubtful: Sequenc
     before = Window.partitionBy(*_LINE, "trade_id").orderBy("sequence", "index")
     contents = F.struct("reported_price", "reported_quantity", "event_ns")
     return named.withColumn("repeats", F.lag(contents).over(before) == contents).where("repeats").select(*_KEY)
-
-
-# ---- corrections and cancels
 
 
 def _references(notices: pa.Table, before: FloorDays) -> tuple[list[Reference], FloorDays]:

@@ -157,7 +157,7 @@ def _lowest_free(mask: int) -> int:
     return (~mask & (mask + 1)).bit_length() - 1
 
 
-# ---- Which scopes overlap: those that share ground, and those that share a customer by a measured link.
+# Which scopes overlap: those that share ground, and those that share a customer by a measured link.
 
 
 def overlaps(world: CoverageWorld, radii: Floats) -> tuple[Ints, Ints]:

@@ -28,7 +28,7 @@ from isocast.terms.errors import ConfigurationError
 __all__ = ["Choice", "adjust", "check_pool", "choose", "choose_one", "plan_scopes", "up_to_the_metre"]
 
 
-# ---- How far each receiver remulticasts: every customer hears k sources, over as little ground as can be had.
+# How far each receiver remulticasts: every customer hears k sources, over as little ground as can be had.
 #
 # Two moves on a plan that already serves everybody, until neither helps: a scope gives up customers at its rim who hear
 # enough others; and it hands its outermost customers over to neighbours, if these widen by less ground than it saves.
@@ -211,7 +211,7 @@ def choose_one(lines: LinePairs, surface: Surface) -> Floats:
     return np.full(lines.receivers, choice.radii().max(initial=-1.0))
 
 
-# ---- A plan from nothing: scopes, then addresses.
+# A plan from nothing: scopes, then addresses.
 
 
 _METRES = 1000
@@ -313,9 +313,6 @@ def _in_force(plan: Plan, world: CoverageWorld, resting: tuple[Draining, ...]) -
     return found
 
 
-# ---- scopes
-
-
 def _radii(world: CoverageWorld, in_force: list[_InForce]) -> Floats:
     """The radius of every scope: as before, unless customers need it otherwise."""
     limit = min(world.rules.radius_max_km, world.paths.km_of_delay(world.rules.delay_max_ns))
@@ -396,9 +393,6 @@ def _serve(choice: Choice, lines: LinePairs, free: set[int], company: _Company) 
             _, receiver, taken = min(costs)
             choice.widen(receiver, taken)
             changed.add(receiver)
-
-
-# ---- addresses
 
 
 def _addressed(

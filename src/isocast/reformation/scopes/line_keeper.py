@@ -32,11 +32,13 @@ __all__ = [
     "REPEAT_LEAST_NS",
     "KeepLines",
     "LineEffect",
+    "LineHostEffect",
     "LineKeeper",
     "LineState",
     "LinesSettled",
     "PlanFailed",
     "PlanMade",
+    "PlannerHostEffect",
     "group_of",
     "hearing",
     "majority_of",
@@ -49,7 +51,7 @@ __all__ = [
 ]
 
 
-# ---- What the machines of a plan of lines want done, or told (§4.3; protocol §7).
+# What the machines of a plan of lines want done, or told (§4.3; protocol §7).
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,10 @@ _REPEAT_MOST_NS = 2 * SECOND
 LinePacket: TypeAlias = LineAsk | LineAck | Lines
 """The packets about lines."""
 LineInput: TypeAlias = PacketsArrived | TimerFired
-LineEffect: TypeAlias = KeepLines | LinesSettled | Multicast | Unicast
+LineHostEffect: TypeAlias = KeepLines | LinesSettled
+"""What the host of a receiver performs; that of a server: `PlannerHostEffect`."""
+PlannerHostEffect: TypeAlias = KeepLines | PlanMade | PlanFailed
+LineEffect: TypeAlias = LineHostEffect | Multicast | Unicast
 
 
 def majority_of(ring: NewRing) -> int:
@@ -264,7 +269,7 @@ class LineKeeper:
         self._out.append(KeepLines(state))
 
 
-# ---- What a plan of lines means for one node: where a receiver speaks, and what a listener hears, at an instant.
+# What a plan of lines means for one node: where a receiver speaks, and what a listener hears, at an instant.
 #
 # Pure functions of the plan and the time. A receiver that left an address speaks there as well for the first half of
 # the address's drain time, so that whoever listens comes along without a gap; the second half is silence.

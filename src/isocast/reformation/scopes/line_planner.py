@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from ipaddress import IPv4Address
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from isocast.reformation.scopes.adjustment import adjust, plan_scopes
 from isocast.reformation.scopes.coverage import cover
@@ -27,6 +27,7 @@ from isocast.reformation.scopes.line_keeper import (
     LineState,
     PlanFailed,
     PlanMade,
+    PlannerHostEffect,
     majority_of,
 )
 from isocast.reformation.scopes.plan import Draining, Plan, Scope, What, changes
@@ -53,7 +54,7 @@ from isocast.wire.packets import (
 __all__ = ["LinePlanner", "PlannerEffect", "PlanningStage", "next_plan", "same_scopes", "to_lines", "to_plan"]
 
 
-# ---- A coverage plan as the packet LINES and back, and the plan that follows another at a reformation (§4.3).
+# A coverage plan as the packet LINES and back, and the plan that follows another at a reformation (§4.3).
 #
 # Receivers are called by their ids, in digits, so that a plan needs no names; a place is degrees on the earth.
 
@@ -189,7 +190,7 @@ def _metres(km: float) -> int:
     return round(km * _METRES)
 
 
-PlannerEffect = KeepLines | PlanMade | PlanFailed | Multicast | Unicast
+PlannerEffect: TypeAlias = PlannerHostEffect | Multicast | Unicast
 _TELLS_MAX = 20
 """Bounds: who has not acknowledged a plan by then asks for it when it is back."""
 

@@ -116,7 +116,7 @@ class _Search:
         self._worst[asking] = self.squares[asking].max(axis=1)
 
 
-# ---- Who is within how many km of whom: points of space in buckets, whole arrays at a time.
+# Who is within how many km of whom: points of space in buckets, whole arrays at a time.
 #
 # A bucket is a cube of space. Whatever is nearer than the side of a cube lies in the same cube or in one of the 26
 # around it, and three cubes in a column are one run of the sorted keys.

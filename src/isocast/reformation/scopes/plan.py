@@ -174,9 +174,6 @@ def _what(before: Scope | None, after: Scope | None) -> What:
     return What.WIDENED if now.radius_km > was.radius_km else What.NARROWED
 
 
-# ---- reading
-
-
 def _scope(part: _Reader) -> Scope:
     part.known(("receiver", "place", "radius_km", "settled_km", "address", "group", "customers"))
     radius = part.number("radius_km")
@@ -264,7 +261,7 @@ class _Reader:
         return [_Reader(part, self._file, f"{key} {number}") for number, part in enumerate(value, 1)]
 
 
-# ---- What the hexagonal grid needs: the figures that a plan is compared with (protocol §0, row 10).
+# What the hexagonal grid needs: the figures that a plan is compared with (protocol §0, row 10).
 #
 # In a triangular grid with spacing d every receiver's own ground is a hexagon of √3/2·d². The farthest that anybody is
 # from the nearest receiver is d/√3, in the corners; from the second nearest it is d, at the receivers themselves. So

@@ -17,7 +17,7 @@ from isocast.terms.topology import EARTH_RADIUS_KM, FIBRE_KM_PER_MS
 __all__ = ["AddressPool", "CoverageWorld", "Floats", "Ints", "MeasuredPath", "Paths", "Places", "ScopeRules", "Surface"]
 
 
-# ---- The earth or a plane: places as points of space, so that neither the date line nor a pole is special.
+# The earth or a plane: places as points of space, so that neither the date line nor a pole is special.
 
 
 Floats: TypeAlias = npt.NDArray[np.float64]

@@ -106,7 +106,7 @@ class OriginalRepair:
 OriginalPacket: TypeAlias = OriginalData | Ack | TokenAck | OriginalNack | OriginalRepair
 
 
-# ---- What a machine of the original protocol asks of its driver, performed in order; also the trace.
+# What a machine of the original protocol asks of its driver, performed in order; also the trace.
 
 
 class OriginalSuspicion(StrEnum):
@@ -158,7 +158,7 @@ class OriginalRingSuspected:
 OriginalEffect: TypeAlias = OriginalMulticast | OriginalUnicast | Placed | OriginalAcknowledged | OriginalRingSuspected
 
 
-# ---- What can happen to a machine of the original protocol. A timer is that of every ring.
+# What can happen to a machine of the original protocol. A timer is that of every ring.
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ OriginalReceiverInput: TypeAlias = OriginalPacketsArrived | TimerFired
 SourceInput: TypeAlias = OriginalPacketsArrived | TimerFired | MessageSubmitted
 
 
-# ---- The four timers of the event-driven protocol, symbol beside name (protocol §9).
+# The four timers of the event-driven protocol, symbol beside name (protocol §9).
 #
 # T_a  token_ack_ns      a token site that has been idle for this long confirms the token by itself
 # R_t  token_resend_ns   between two copies of an acknowledgement whose pass is not confirmed

@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 
-# ---- What a receiver is missing and keeps asking for (§2.1).
+# What a receiver is missing and keeps asking for (§2.1).
 #
 # "When a receiver detects a missing message, it periodically requests the message until it receives the
 # message or decides that the retransmit server is inoperable": at once, then every R_n, k_r times in all.
@@ -412,7 +412,7 @@ class OriginalReceiver:
         effects.append(OriginalMulticast(pending))
 
 
-# ---- A source of §2.1: stop and wait. One message at a time, repeated until it is acknowledged.
+# A source of §2.1: stop and wait. One message at a time, repeated until it is acknowledged.
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.terms.errors import IsocastError, LocalProtocolError
+from isocast.terms.instruments import MAX_PRICE_DECIMALS, MAX_QUANTITY_DECIMALS
 from isocast.terms.market import PRICE_DECIMALS, EventKind, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.wire.names import InstrumentNames, are_coded, decimals_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +25,8 @@ __all__ = ["from_arrow", "import_pyarrow", "readable", "to_arrow"]
 _TEXT = ("floor", "symbol")
 _TIME = "time"
 _NAMES = EVENT_DTYPE.names or ()
+_MOST_DIGITS = 38
+"""Of 128 bits."""
 _TICK_DIGITS = 19
 """Of 64 bits."""
 
@@ -74,8 +78,13 @@ def _text_column(pa: Any, values: npt.NDArray[np.bytes_]) -> Any:  # noqa: ANN40
 # ---- as people read them
 
 
-def readable(events: EventArray, flags: Callable[[int], str], **more: npt.NDArray[Any]) -> pa.RecordBatch:
-    """Kinds, sides and flags by name, prices as decimals in units, times in UTC; `more` are further columns."""
+def readable(
+    events: EventArray, flags: Callable[[int], str], names: InstrumentNames | None = None, **more: npt.NDArray[Any]
+) -> pa.RecordBatch:
+    """Kinds, sides and flags by name, prices as decimals in units, times in UTC; `more` are further columns.
+
+    `names` are full names of instruments. Where there are coded symbols, prices have 18 and quantities 9 decimals.
+    """
     pa = import_pyarrow()
     columns = dict(zip(_NAMES, to_arrow(events).columns, strict=True))
     columns["kind"] = _named_column(pa, events["kind"], {int(kind): kind.name.lower() for kind in EventKind})
@@ -83,6 +92,11 @@ def readable(events: EventArray, flags: Callable[[int], str], **more: npt.NDArra
     found = np.unique(events["flags"]).tolist()
     columns["flags"] = _named_column(pa, events["flags"], {value: flags(value) for value in found})
     columns["price"] = _decimals(pa, events["price"])
+    if are_coded(events["symbol"]).any():
+        prices, quantities = decimals_of(events["symbol"])
+        columns["price"] = _scaled_decimals(pa, events["price"], prices, MAX_PRICE_DECIMALS)
+        columns["quantity"] = _scaled_decimals(pa, events["quantity"], quantities, MAX_QUANTITY_DECIMALS)
+        columns["symbol"] = _full_names(pa, events, names)
     times = {"time": events["time"].astype("<i8"), **{n: v for n, v in more.items() if v.dtype.kind == "M"}}
     columns.update({name: _column(pa, values) for name, values in more.items()})
     utc = pa.timestamp("ns", "UTC")
@@ -102,6 +116,22 @@ def _decimals(pa: Any, ticks: npt.NDArray[Any]) -> Any:  # noqa: ANN401
     words[:, 0], words[:, 1] = ticks, ticks.astype(np.int64) >> 63
     kind = pa.decimal128(_TICK_DIGITS, PRICE_DECIMALS)
     return pa.Array.from_buffers(kind, len(ticks), [None, pa.py_buffer(words.reshape(-1).view(np.uint8))])
+
+
+def _scaled_decimals(pa: Any, whole: npt.NDArray[Any], decimals: npt.NDArray[np.int64], most: int) -> Any:  # noqa: ANN401
+    """Whole numbers of several scales as decimals of one."""
+    pairs = zip(whole.tolist(), decimals.tolist(), strict=True)
+    raw = b"".join([(value * 10 ** (most - places)).to_bytes(16, "little", signed=True) for value, places in pairs])
+    return pa.Array.from_buffers(pa.decimal128(_MOST_DIGITS, most), len(whole), [None, pa.py_buffer(raw)])
+
+
+def _full_names(pa: Any, events: EventArray, names: InstrumentNames | None) -> Any:  # noqa: ANN401
+    pairs = zip(events["floor"].tolist(), events["symbol"].tolist(), strict=True)
+    texts = [(floor.decode("ascii"), symbol.decode("ascii")) for floor, symbol in pairs]
+    called = [(symbol if names is None else names.name_of(floor, symbol)).encode() for floor, symbol in texts]
+    ends = np.cumsum([0, *map(len, called)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(called) or b"\0")]
+    return pa.Array.from_buffers(pa.string(), len(called), buffers)
 
 
 # ---- as records have them

@@ -10,13 +10,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime
 from pathlib import Path
-from threading import Thread, current_thread
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from isocast.runtime.client.connection import (
     PATIENCE_S,
@@ -26,14 +23,19 @@ from isocast.runtime.client.connection import (
     Published,
     connect_async,
 )
-from isocast.runtime.client.listener import Conflict, Listener, Start
-from isocast.runtime.client.live_tape import TapeRow
-from isocast.runtime.client.received import ReceivedBatch
-from isocast.runtime.client.replay import ReplayReport
+from isocast.runtime.client.loop_thread import LoopThread
+from isocast.runtime.client.message_rows import Sendable
 from isocast.runtime.client.rows import Rows
 from isocast.runtime.market.model import Market
-from isocast.terms.errors import IsocastError
-from isocast.ticker.tape import Tape
+from isocast.runtime.market.subscription import SecretSource
+from isocast.terms.instruments import Instrument
+
+if TYPE_CHECKING:
+    from isocast.runtime.client.listener import Conflict, Listener, Start
+    from isocast.runtime.client.live_tape import BookRow, TapeRow
+    from isocast.runtime.client.received import ReceivedBatch
+    from isocast.runtime.client.replay import ReplayReport
+    from isocast.ticker.tape import Tape
 
 __all__ = ["Connection", "Listening", "LiveTape", "connect"]
 
@@ -46,73 +48,22 @@ def connect(
     source: str | None = None,
     customer: str | None = None,
     patience_s: float = PATIENCE_S,
+    package: str | Path | None = None,
+    secret: SecretSource | None = None,
 ) -> Connection:
     """Open a market; use it in a `with` block, which closes everything.
 
     `market` is its file. Left out, it is that of the variable ISOCAST_MARKET, `market.toml` of the working directory,
     or the only market that runs on this machine. `source` is where to publish, `customer` as whom to listen, if the
-    calls do not say. `patience_s` is how long a market may be away before a call raises an error.
+    calls do not say. `patience_s` is how long a market may be away before a call raises an error. Of a market that
+    sells its lines, `package` is the file that the box office gave, and `secret` a function that gives its secret.
 
         with isocast.connect() as market:
             market.publish({"kind": "trade", "floor": "XLON", "symbol": "VOD", "price": "72.5", "quantity": 100})
     """
-    return Connection(connect_async(market, source=source, customer=customer, patience_s=patience_s))
-
-
-class _LoopThread:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        # A program that forgets to close it ends all the same.
-        self._thread = Thread(target=self._loop.run_forever, name="isocast", daemon=True)
-        self._thread.start()
-
-    def wait_for(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """What comes of it; whoever is interrupted meanwhile leaves nothing under way."""
-        if self._loop.is_closed() or current_thread() is self._thread:
-            work.close()
-            raise IsocastError("this connection is closed: connect again")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()
-
-    def next_of(self, stream: AsyncIterator[ResultT]) -> ResultT:
-        """Its next one; StopIteration at its end, and when the loop is closed."""
-        if self._loop.is_closed():
-            raise StopIteration
-
-        async def following() -> ResultT | None:
-            return await anext(stream, None)
-
-        found = self.wait_for(following())
-        if found is None:
-            raise StopIteration
-        return found
-
-    def end(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Close something; with the loop everything was closed."""
-        if not self._loop.is_closed():
-            self.wait_for(close())
-
-    def close(self) -> None:
-        """End what is under way, and the thread."""
-        if self._loop.is_closed():
-            return
-        self.wait_for(self._settle())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _settle(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._loop.shutdown_asyncgens()
-        await self._loop.shutdown_default_executor()
+    return Connection(
+        connect_async(market, source=source, customer=customer, patience_s=patience_s, package=package, secret=secret)
+    )
 
 
 class Connection:
@@ -121,7 +72,7 @@ class Connection:
     def __init__(self, market: AsyncConnection) -> None:
         """`market` does the work, in a thread."""
         self._async = market
-        self._loop = _LoopThread()
+        self._loop = LoopThread()
 
     def __repr__(self) -> str:
         return repr(self._async).replace("Async", "", 1)
@@ -149,9 +100,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -175,8 +124,9 @@ class Connection:
         `rows` are dicts or dataclasses (one or many), a DataFrame of pandas or polars, an Arrow table or a structured
         numpy array, with the columns kind, floor, symbol, side, price, quantity, id, reference, flags and time. Kind
         and floor must be there, or be given for all rows by `kind`, `floor` and `symbol`; a time left out is now. A
-        price is in units, as text, Decimal or int; a float must be a whole number of ticks of 0.0001. An array of
-        `isocast.EVENT_DTYPE` is taken as it is, with prices in ticks.
+        price is in units, as text, Decimal or int; a float must be a whole number of ticks of 0.0001, or of the last
+        decimal of an instrument that `define` or `instruments` made known. An array of `isocast.EVENT_DTYPE` is taken
+        as it is, with prices in ticks.
 
         All rows are checked first: RowError names the row and the column, and nothing was published. `source` is one of
         `sources`; a market with one needs no name. With a `key` of yours (at most 60 bytes) the same call may be
@@ -185,6 +135,62 @@ class Connection:
         return self._loop.wait_for(
             self._async.publish(rows, source=source, key=key, kind=kind, floor=floor, symbol=symbol)
         )
+
+    def define(self, instruments: Instrument | Iterable[Instrument], *, source: str | None = None) -> Published:
+        """Put instruments into the directory of the market: full names, and how fine prices and quantities are.
+
+            market.define(isocast.Instrument("XBIN", "BTC-USDT-PERPETUAL", price_decimals=8, quantity_decimals=3))
+            market.publish({"kind": "trade", "floor": "XBIN", "symbol": "BTC-USDT-PERPETUAL",
+                            "price": "0.00000123", "quantity": "0.125"})
+
+        From then on this connection publishes and shows them by their full names; every snapshot of the market has
+        them. Others learn the names as they hear them, from a snapshot or by `instruments`; decimals are right for
+        everybody from the first event on.
+        """
+        return self._loop.wait_for(self._async.define(instruments, source=source))
+
+    def instruments(self, *, customer: str | None = None) -> list[Instrument]:
+        """The instruments of the market's directory that have a full name or a scale of their own.
+
+        They are known to this connection from then on.
+        """
+        return self._loop.wait_for(self._async.instruments(customer=customer))
+
+    def send(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        key: bytes | str = b"",
+        source: str | None = None,
+        idempotency_key: bytes | str | None = None,
+    ) -> Published:
+        """Put an opaque message into the sequence; returns once it is safe on the source's disk.
+
+            market.send("quiz.buzzer", b"pressed", key="table 7")
+
+        It is ordered, sealed and released as market events are: nobody reads it before everybody may. `topic` has 1 to
+        64 printable ASCII characters without spaces and `key` up to 64 bytes; text is sent as UTF-8. A payload must fit
+        one packet of the market (some 1,200 bytes, 8,700 with jumbo frames): an error names the limit. All messages of
+        a topic are in one order, that of their stripe. With an `idempotency_key` (at most 60 bytes) the same call may
+        be repeated after any failure: it sends once.
+        """
+        return self._loop.wait_for(
+            self._async.send(topic, payload, key=key, source=source, idempotency_key=idempotency_key)
+        )
+
+    def send_many(
+        self,
+        messages: Iterable[Sendable],
+        *,
+        source: str | None = None,
+        idempotency_key: bytes | str | None = None,
+    ) -> Published:
+        """Put many opaque messages into the sequence, in this order: (topic, payload), with a key as the third.
+
+        All of them are checked first: if one is too large, nothing was sent. Small ones share a place in the sequence.
+        """
+        return self._loop.wait_for(self._async.send_many(messages, source=source, idempotency_key=idempotency_key))
 
     def replay(  # noqa: PLR0913 - what files do not say themselves
         self,
@@ -224,6 +230,7 @@ class Connection:
         self,
         symbols: str | Iterable[str] | None = None,
         *,
+        topics: str | Iterable[str] | None = None,
         start: Start | None = None,
         latest: bool | None = None,
         timeout_s: float | None = None,
@@ -240,12 +247,15 @@ class Connection:
 
         It hears from the moment of this call; IsocastError says why, if no line is heard. `start` is now, beginning,
         snapshot or a sequence. With `latest` only the newest event of each key comes. The loop ends after `timeout_s`
-        without a batch, or by `break`; a `with` block closes it at once. `customer` is the place to take, the first
-        free one if left out. Of several stripes all, or `stripes`, or those of `symbols` are heard, `merged` into one
-        order. `told` hears of trouble in words, `conflict` of lines that contradict each other.
+        without a batch, or by `break`; a `with` block closes it at once. `customer` is a seat in the market's file with
+        a share of its own; left out, one is a guest, who needs the edge key alone. Of several stripes all, or
+        `stripes`, or those of `symbols` and `topics` are heard, `merged` into one order. With `topics`,
+        `batch.messages()` are the opaque messages of these topics, and events come only for `symbols`; left out, both
+        come. `told` hears of trouble in words, `conflict` of lines that contradict each other.
         """
         listening = self._async.listen(
             symbols,
+            topics=topics,
             start=start,
             latest=latest,
             timeout_s=timeout_s,
@@ -286,18 +296,36 @@ class Connection:
                 print(tape["VOD"].last)
                 for changed in tape:
                     print(changed)
+
+        Of floors that publish orders, `tape.book("VOD")` gives the book by price.
         """
         return LiveTape(self._async.tape(symbols, floors=floors, timeout_s=timeout_s, customer=customer), self._loop)
 
 
-class Listening:
-    """Batches of a market as they are released; `Connection.listen` makes it."""
+StreamT = TypeVar("StreamT", AsyncListening, AsyncTape)
 
-    def __init__(self, listening: AsyncListening, loop: _LoopThread) -> None:
-        """Listens at once."""
-        self._async = listening
+
+class _Stream(Generic[StreamT]):
+    """What opens at once, and is closed by a `with` block."""
+
+    def __init__(self, stream: StreamT, loop: LoopThread) -> None:
+        """`stream` does the work, in the thread of `loop`."""
+        self._async: StreamT = stream
         self._loop = loop
-        loop.wait_for(listening.open())
+        loop.wait_for(stream.open())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.end(self._async.close)
+
+    def __iter__(self) -> Self:
+        return self
+
+
+class Listening(_Stream[AsyncListening]):
+    """Batches of a market as they are released; `Connection.listen` makes it."""
 
     def __repr__(self) -> str:
         return repr(self._async).replace("Async", "", 1)
@@ -307,20 +335,9 @@ class Listening:
         """Counters, alarms and the state of its lines, for whoever looks closer."""
         return self._async.listener
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Leave the place."""
         self._loop.end(self._async.close)
-
-    def __iter__(self) -> Self:
-        return self
 
     def __next__(self) -> ReceivedBatch:
         return self._loop.next_of(self._async)
@@ -330,14 +347,8 @@ class Listening:
         return self._loop.wait_for(self._async.next_if_any())
 
 
-class LiveTape:
+class LiveTape(_Stream[AsyncTape]):
     """The consolidated tape of a market as it goes on; `Connection.tape` makes it."""
-
-    def __init__(self, tape: AsyncTape, loop: _LoopThread) -> None:
-        """Reads everything that was released so far."""
-        self._async = tape
-        self._loop = loop
-        loop.wait_for(tape.open())
 
     def __repr__(self) -> str:
         return repr(self._async).replace("Async", "Live", 1)
@@ -347,20 +358,14 @@ class LiveTape:
         """The state behind it, with prices in ticks: `isocast.ticker` says what it can."""
         return self._async.tape
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    @property
+    def opaque(self) -> int:
+        """Opaque messages that passed: they are on no tape."""
+        return self._async.opaque
 
     def close(self) -> None:
         """Stop to listen; what is on the tape stays."""
         self._loop.end(self._async.close)
-
-    def __iter__(self) -> Self:
-        return self
 
     def __next__(self) -> list[TapeRow]:
         return self._loop.next_of(self._async)
@@ -368,6 +373,10 @@ class LiveTape:
     def rows(self) -> list[TapeRow]:
         """Each symbol as it stands now, by name."""
         return self._async.rows()
+
+    def book(self, symbol: str, levels: int = 10) -> BookRow:
+        """The displayed orders of a symbol on all floors, by price; KeyError if no floor has published any."""
+        return self._async.book(symbol, levels)
 
     def __getitem__(self, symbol: str) -> TapeRow:
         return self._async[symbol]

@@ -17,29 +17,32 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path
 from time import time_ns
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from isocast.hierarchy.latest import last_of_each_key
-from isocast.runtime.client.listener import Conflict, Listener, Start
-from isocast.runtime.client.live_tape import TapeRow, take_batch, tape_rows
+from isocast.runtime.client.message_rows import Sendable, as_bytes, opaque_of
 from isocast.runtime.client.publisher import Publisher
-from isocast.runtime.client.received import BatchKind, ReceivedBatch
-from isocast.runtime.client.replay import Replay, ReplayReport
 from isocast.runtime.client.rows import Rows, events_of
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.finding import find_market
 from isocast.runtime.market.model import Market, NodeRole
+from isocast.runtime.market.subscription import SecretSource, Subscription
 from isocast.runtime.net.door import DoorError
 from isocast.terms.errors import IsocastError
 from isocast.terms.ids import Label
 from isocast.terms.instants import read_instant
-from isocast.terms.market import Mic, Symbol
+from isocast.terms.instruments import Instrument
+from isocast.terms.market import SYMBOL_BYTES, Mic, Symbol
 from isocast.terms.quantities import counted
-from isocast.ticker.tape import Tape
-from isocast.ticker.views import symbol_views
+from isocast.wire.names import InstrumentNames, name_events
+
+if TYPE_CHECKING:
+    # Whoever only publishes waits for none of it.
+    from isocast.runtime.client.listener import Conflict, Listener, Start
+    from isocast.runtime.client.live_tape import BookRow, TapeRow
+    from isocast.runtime.client.received import ReceivedBatch
+    from isocast.runtime.client.replay import ReplayReport
 
 __all__ = ["PATIENCE_S", "AsyncConnection", "AsyncListening", "AsyncTape", "Published", "connect_async"]
 
@@ -60,15 +63,22 @@ class Published:
     source: str
     events: int
     labels: tuple[Label, ...]
-    """Of the messages that carry the events: the source's id and the number that it gave each."""
+    """Of the messages that carry it: the source's id and the number that it gave each."""
+    opaque: int = 0
+    """Opaque messages, by `send`."""
 
     @property
     def messages(self) -> int:
-        """How many messages carry the events."""
+        """How many messages of the sequence carry it."""
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return f"<Published {counted(self.events, 'event')} in {counted(self.messages, 'message')} at {self.source}>"
+        what = counted(self.opaque, "opaque message") if self.opaque else counted(self.events, "event")
+        return f"<Published {what} in {counted(self.messages, 'message')} at {self.source}>"
+
+
+def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    return (given,) if isinstance(given, str) else None if given is None else tuple(given)
 
 
 def connect_async(
@@ -77,6 +87,8 @@ def connect_async(
     source: str | None = None,
     customer: str | None = None,
     patience_s: float = PATIENCE_S,
+    package: str | Path | None = None,
+    secret: SecretSource | None = None,
 ) -> AsyncConnection:
     """Open a market from a program with an event loop; use it in an `async with` block. See `connect`.
 
@@ -86,7 +98,9 @@ def connect_async(
             print(batch.to_pandas())
     """
     whole = market if isinstance(market, Market) else load_market(find_market(market))
-    return AsyncConnection(whole, source=source, customer=customer, patience_s=patience_s)
+    return AsyncConnection(
+        whole, source=source, customer=customer, patience_s=patience_s, package=package, secret=secret
+    )
 
 
 class AsyncConnection:
@@ -99,8 +113,15 @@ class AsyncConnection:
         source: str | None = None,
         customer: str | None = None,
         patience_s: float = PATIENCE_S,
+        package: str | Path | None = None,
+        secret: SecretSource | None = None,
     ) -> None:
         """Nothing is opened before it is needed."""
+        if (package is None) != (secret is None):
+            raise IsocastError("a package needs its secret: give package=FILE and secret=a function that gives it")
+        self._package = package
+        self._secret = secret
+        self._subscription: Subscription | None = None
         self._market = market
         self._source = source
         self._customer = customer
@@ -108,6 +129,7 @@ class AsyncConnection:
         self._doors: dict[str, Publisher] = {}
         self._opening = asyncio.Lock()
         self._places = _Places(patience_s)
+        self._names = InstrumentNames()
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -142,9 +164,7 @@ class AsyncConnection:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -168,16 +188,59 @@ class AsyncConnection:
         symbol: str | None = None,
     ) -> Published:
         """As `Connection.publish`."""
-        events = events_of(rows, kind=kind, floor=floor, symbol=symbol)
+        events = events_of(rows, kind=kind, floor=floor, symbol=symbol, names=self._names)
         name = self._source_name(source)
         if not len(events):
             return Published(name, 0, ())
         door = await self._door(name)
         try:
-            labels = await door.publish(events, key.encode() if isinstance(key, str) else key)
+            labels = await door.publish(events, None if key is None else as_bytes(key))
         except DoorError as reason:
             raise self._down(reason) from reason
         return Published(name, len(events), labels)
+
+    async def define(self, instruments: Instrument | Iterable[Instrument], *, source: str | None = None) -> Published:
+        """As `Connection.define`."""
+        some = [instruments] if isinstance(instruments, Instrument) else list(instruments)
+        for one in some:
+            self._names.add(one)
+        return await self.publish(name_events(some), source=source)
+
+    async def instruments(self, *, customer: str | None = None) -> list[Instrument]:
+        """As `Connection.instruments`."""
+        await self.snapshot(customer=customer)
+        return list(self._names)
+
+    async def send(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        key: bytes | str = b"",
+        source: str | None = None,
+        idempotency_key: bytes | str | None = None,
+    ) -> Published:
+        """As `Connection.send`."""
+        return await self.send_many([(topic, payload, key)], source=source, idempotency_key=idempotency_key)
+
+    async def send_many(
+        self,
+        messages: Iterable[Sendable],
+        *,
+        source: str | None = None,
+        idempotency_key: bytes | str | None = None,
+    ) -> Published:
+        """As `Connection.send_many`."""
+        whole = [opaque_of(place, message) for place, message in enumerate(messages)]
+        name = self._source_name(source)
+        if not whole:
+            return Published(name, 0, ())
+        door = await self._door(name)
+        try:
+            labels = await door.send(whole, None if idempotency_key is None else as_bytes(idempotency_key))
+        except DoorError as reason:
+            raise self._down(reason) from reason
+        return Published(name, 0, labels, len(whole))
 
     async def replay(  # noqa: PLR0913 - what files do not say themselves
         self,
@@ -195,10 +258,11 @@ class AsyncConnection:
         """As `Connection.replay`."""
         from isocast.feeds.days import read_day  # noqa: PLC0415 - readers of feeds, for those who replay
         from isocast.runtime.client.feed_files import FeedFile, FeedOptions, load_mapping  # noqa: PLC0415
+        from isocast.runtime.client.replay import Replay  # noqa: PLC0415
         from isocast.runtime.client.replay_messages import FloorFeed  # noqa: PLC0415
 
         if not files:
-            raise IsocastError("replay what? Give at least one file")
+            raise IsocastError("no file to replay: give at least one")
         options = FeedOptions(
             floor=None if floor is None else Mic(floor),
             day=read_day(day) if isinstance(day, str) else day,
@@ -220,6 +284,7 @@ class AsyncConnection:
         self,
         symbols: str | Iterable[str] | None = None,
         *,
+        topics: str | Iterable[str] | None = None,
         start: Start | None = None,
         latest: bool | None = None,
         timeout_s: float | None = None,
@@ -230,8 +295,10 @@ class AsyncConnection:
         conflict: Callable[[Conflict], None] | None = None,
     ) -> AsyncListening:
         """As `Connection.listen`; it is opened by `async with`, or by the loop."""
+        from isocast.runtime.client.listener import Listener  # noqa: PLC0415 - for those who listen
+
         self._insist_on_open()
-        names = (symbols,) if isinstance(symbols, str) else None if symbols is None else tuple(symbols)
+        names, subjects = self._symbols(symbols), _names(topics)
         listener = Listener(
             self._market,
             customer or self._customer,
@@ -241,9 +308,12 @@ class AsyncConnection:
             conflict=conflict,
             stripes=stripes,
             symbols=names,
+            topics=subjects,
             merged=merged,
+            names=self._names,
+            subscription=self._bought(),
         )
-        return AsyncListening(self._places, listener, names, timeout_s)
+        return AsyncListening(self._places, listener, names, subjects, timeout_s)
 
     async def snapshot(
         self,
@@ -260,7 +330,7 @@ class AsyncConnection:
         if sequence is not None and len(self._market.stripes) > 1:
             raise IsocastError(f"{self.name} has several stripes and no common sequence: give a time")
         if moment is not None and moment > time_ns():
-            raise IsocastError(f"{at} is still to come: nobody knows what will be")
+            raise IsocastError(f"{at} is in the future: nothing has been released up to then")
         async with self.listen(symbols, start="beginning", latest=False, customer=customer) as listening:
             return await _newest_until(listening, sequence, moment)
 
@@ -273,12 +343,31 @@ class AsyncConnection:
         customer: str | None = None,
     ) -> AsyncTape:
         """As `Connection.tape`; it is opened by `async with`."""
-        names = (symbols,) if isinstance(symbols, str) else None if symbols is None else tuple(symbols)
-        places = (floors,) if isinstance(floors, str) else None if floors is None else tuple(floors)
+        names, places = self._symbols(symbols), _names(floors)
         listening = self.listen(names, start="beginning", latest=False, timeout_s=timeout_s, customer=customer)
         return AsyncTape(listening, names, places)
 
     # ---- inside
+
+    def _bought(self) -> Subscription | None:
+        """The package, opened once."""
+        if self._subscription is None and self._package is not None and self._secret is not None:
+            self._subscription = Subscription(self._market, self._package, self._secret)
+        return self._subscription
+
+    def _symbols(self, given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+        """Symbols as they travel; IsocastError for a full name that is not known."""
+        called = _names(given)
+        if called is None:
+            return None
+        found: list[str] = []
+        for name in called:
+            codes = self._names.symbols_of(name)
+            if not codes and len(name) > SYMBOL_BYTES:
+                rule = "is no symbol, and no instrument that is known here: instruments() asks the market for its own"
+                raise IsocastError(f"{name} {rule}")
+            found += codes or (name,)
+        return tuple(found)
 
     def _insist_on_open(self) -> None:
         if self._is_closed:
@@ -351,7 +440,12 @@ class AsyncListening:
     """Batches of a market as they are released; `AsyncConnection.listen` makes it."""
 
     def __init__(
-        self, places: _Places, listener: Listener, symbols: tuple[str, ...] | None, timeout_s: float | None
+        self,
+        places: _Places,
+        listener: Listener,
+        symbols: tuple[str, ...] | None,
+        topics: tuple[str, ...] | None,
+        timeout_s: float | None,
     ) -> None:
         """Nothing is opened yet."""
         self._places = places
@@ -359,6 +453,9 @@ class AsyncListening:
         self.listener = listener
         """Counters, alarms and the state of its lines, for whoever looks closer."""
         self._symbols = symbols
+        self.gives_empty = False
+        """Whether a batch without an event of the symbols is given too."""
+        self._topics = topics
         self._timeout_s = timeout_s
         self._is_open = self._is_closed = False
 
@@ -377,9 +474,7 @@ class AsyncListening:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:
@@ -421,8 +516,8 @@ class AsyncListening:
     async def _next(self) -> ReceivedBatch:
         while True:
             whole = await anext(self.listener)
-            batch = whole if self._symbols is None else whole.of_symbols(self._symbols)
-            if len(batch) or not len(whole):
+            batch = whole.only(self._symbols, self._topics)
+            if len(batch) or batch.opaque or not (len(whole) or whole.opaque) or self.gives_empty:
                 return batch
 
     async def next_if_any(self) -> ReceivedBatch | None:
@@ -445,14 +540,23 @@ class AsyncTape:
     """The consolidated tape of a market as it goes on; `AsyncConnection.tape` makes it."""
 
     def __init__(
-        self, listening: AsyncListening, symbols: Collection[str] | None, floors: Collection[str] | None
+        self,
+        listening: AsyncListening,
+        symbols: Collection[str] | None,
+        floors: Collection[str] | None,
     ) -> None:
         """Empty until it is opened."""
+        from isocast.ticker.tape import Tape  # noqa: PLC0415 - for those who have one
+
         self.tape = Tape()
         """The state behind it, with prices in ticks: `isocast.ticker` says what it can."""
         self._listening = listening
+        # Messages of other symbols count: without them the sequence would seem to have gaps.
+        listening.gives_empty = True
         self._symbols = symbols
         self._floors = floors
+        self.opaque = 0
+        """Opaque messages that passed: they are on no tape."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {counted(len(self.rows()), 'symbol')}, {counted(self.tape.events, 'event')}>"
@@ -461,9 +565,7 @@ class AsyncTape:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:
@@ -479,29 +581,48 @@ class AsyncTape:
         return self
 
     async def __anext__(self) -> list[TapeRow]:
-        batch = await anext(self._listening)
-        self._take(batch)
-        names = [name.decode("ascii") for name in np.unique(batch.events["symbol"]).tolist() if name]
-        return self._rows(names)
+        while True:
+            batch = await anext(self._listening)
+            self._take(batch)
+            if len(batch) or (self._symbols is None and not batch.opaque):
+                names = [name.decode("ascii") for name in np.unique(batch.events["symbol"]).tolist() if name]
+                return self._rows(names)
 
     def rows(self) -> list[TapeRow]:
         """Each symbol as it stands now, by name."""
         return self._rows(self._symbols)
 
     def __getitem__(self, symbol: str) -> TapeRow:
-        for row in self._rows([symbol]):
+        for row in self._rows(self.tape.names.symbols_of(symbol) or [symbol]):
             return row
         raise KeyError(symbol)
 
+    def book(self, symbol: str, levels: int = 10) -> BookRow:
+        """The displayed orders of a symbol on all floors, by price; KeyError if no floor has published any."""
+        from isocast.runtime.client.live_tape import book_row  # noqa: PLC0415
+        from isocast.ticker.views import depth_views  # noqa: PLC0415
+
+        for depth in depth_views(self.tape, levels, [symbol], self._floors):
+            return book_row(depth)
+        raise KeyError(symbol)
+
     def _rows(self, names: Collection[str] | None) -> list[TapeRow]:
+        from isocast.runtime.client.live_tape import tape_rows  # noqa: PLC0415
+        from isocast.ticker.views import symbol_views  # noqa: PLC0415
+
         return tape_rows(symbol_views(self.tape, names, self._floors))
 
     def _take(self, batch: ReceivedBatch) -> None:
+        from isocast.runtime.client.live_tape import take_batch  # noqa: PLC0415
+
+        self.opaque += len(batch.opaque)
         take_batch(self.tape, batch, len(batch), several=len(self._listening.listener.stripes) > 1)
 
 
 async def _newest_of_all(listening: AsyncListening, patience_s: float) -> ReceivedBatch:
     """The snapshots of all stripes together."""
+    from isocast.runtime.client.received import BatchKind  # noqa: PLC0415 - for those who listen
+
     missing = set(listening.listener.stripes)
     found: list[ReceivedBatch] = []
     try:
@@ -538,7 +659,7 @@ async def _newest_until(listening: AsyncListening, sequence: int | None, moment:
     last = dict.fromkeys(listening.listener.stripes, 0)
     while (batch := await listening.next_if_any()) is not None:
         kept = batch.sequences <= sequence if sequence is not None else batch.releases <= (moment or 0)
-        part = replace(batch, events=batch.events[kept], sequences=batch.sequences[kept], instants=batch.instants[kept])
+        part = batch.part(kept)
         found.append(part)
         if len(part):
             last[batch.stripe] = int(part.sequences[-1])
@@ -549,11 +670,16 @@ async def _newest_until(listening: AsyncListening, sequence: int | None, moment:
     if not found:
         raise IsocastError("nothing was published yet: there is no snapshot")
     newest = max(last.values())
-    return replace(_newest(found), kind=BatchKind.SNAPSHOT, first_sequence=newest, last_sequence=newest)
+    whole = _newest(found)
+    from isocast.runtime.client.received import BatchKind  # noqa: PLC0415 - for those who listen
+
+    return replace(whole, kind=BatchKind.SNAPSHOT, first_sequence=newest, last_sequence=newest, opaque=())
 
 
 def _newest(batches: list[ReceivedBatch]) -> ReceivedBatch:
     events = np.concatenate([batch.events for batch in batches])
+    from isocast.hierarchy.latest import last_of_each_key  # noqa: PLC0415 - for those who ask for a snapshot
+
     kept = last_of_each_key(events.tobytes())
     sequences = np.concatenate([batch.sequences for batch in batches])[kept]
     instants = np.concatenate([batch.instants for batch in batches])[kept]

@@ -17,7 +17,6 @@ from datetime import date
 from enum import StrEnum
 from lzma import LZMAError
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Protocol, Self, cast
 
 import numpy as np
@@ -71,6 +70,8 @@ __all__ = [
 
 _ROWS = 1 << 17
 _CENT = 0.01
+_DIGITS = 18
+"""Of whole numbers of 64 bits, but the first."""
 _DIGEST_KEY = b"isocast.digest"
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
@@ -217,15 +218,19 @@ class _ArrowColumns:
 
     @staticmethod
     def _decimal_text(column: Any, present: npt.NDArray[np.bool_], places: int) -> Column:  # noqa: ANN401
-        from decimal import Decimal, InvalidOperation  # noqa: PLC0415
+        from decimal import Decimal  # noqa: PLC0415
 
         values, good = np.zeros(len(present), np.int64), present.copy()
         for place, value in enumerate(column.to_pylist()):
             try:
                 scaled = Decimal(str(value)).scaleb(places) if value is not None else Decimal(0)
+                if not scaled.is_finite() or scaled.adjusted() > _DIGITS:
+                    # Far beyond 64 bits: whole numbers of a million digits would take minutes.
+                    good[place] = False
+                    continue
                 values[place] = int(scaled)
                 good[place] &= scaled == int(scaled)
-            except (InvalidOperation, OverflowError, ValueError):
+            except (ArithmeticError, ValueError):  # No number, or just beyond 64 bits.
                 good[place] = False
         return Column(values, good)
 
@@ -266,9 +271,7 @@ class ParquetOut:
         self._writer = parquet.ParquetWriter(self._path, schema, compression="zstd")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._writer.close()
 
     def write(self, events: EventArray) -> None:

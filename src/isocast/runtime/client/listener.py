@@ -21,7 +21,6 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import Self, TypeAlias
 
 import structlog
@@ -34,19 +33,22 @@ from isocast.runtime.client.received import Inbox, ReceivedBatch, batch_of
 from isocast.runtime.hosts.customer import CustomerHost, Seat
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.file import load_market
+from isocast.runtime.market.guests import has_room_for_guests, with_guest
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import ClockSource, Market, NodePlan, NodeRole
+from isocast.runtime.market.subscription import Subscription
 from isocast.runtime.net.clock import SystemClock
 from isocast.runtime.watch.counters import NodeCounters
 from isocast.runtime.watch.logs import redact
 from isocast.runtime.watch.status import Alarms, wrong_key_reason
 from isocast.striping.merging import StripeCut, StripeMerge
 from isocast.striping.routing import heard_once
-from isocast.terms.errors import ConfigurationError, IsocastError, TransportError
+from isocast.terms.errors import ConfigurationError, IsocastError, TransportError, UnpaidError
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import suggestion
 from isocast.terms.timing import Timing
 from isocast.wire.limits import MAX_NUMBER
+from isocast.wire.names import InstrumentNames, are_names
 
 __all__ = ["INBOX_MESSAGES", "Conflict", "HeardStripes", "Listener", "Start", "StripeSeat", "Wish"]
 
@@ -98,8 +100,10 @@ class StripeSeat:
         alarms: Alarms,
         told: Callable[[str], None],
         conflict: Callable[[Conflict], None],
+        subscription: Subscription | None = None,
     ) -> None:
         """Take the place; nothing is heard before `start`."""
+        self._subscription = subscription
         self.market = market.of_stripe(plan.stripe)
         self.inbox = inbox
         self.counters = NodeCounters()
@@ -117,7 +121,8 @@ class StripeSeat:
             watch_kernel=market.clock.source is ClockSource.KERNEL,
             file=market.file,
         )
-        keys, loop, log = load_keys(market, plan), asyncio.get_running_loop(), _log(self._told)
+        keys = load_keys(market, plan, self._subscription)
+        loop, log = asyncio.get_running_loop(), _log(self._told)
         context = Context(market, replace(plan, http_port=0), clock, keys, self.counters, loop, self._alarm, log)
         return CustomerHost(context, Seat(wish.grade, wish.join, wish.first_sequence, self.inbox))
 
@@ -168,6 +173,8 @@ class StripeSeat:
             await asyncio.sleep(_TICK_S)
             try:
                 self.host.tick(self.host.driver.clock.now())
+                if self.host.unpaid:
+                    self._fail(UnpaidError(self.host.unpaid))
             except Exception as error:  # noqa: BLE001 - whoever waits for a batch is told, whatever it is
                 self._fail(error)
 
@@ -247,7 +254,7 @@ class HeardStripes:
     def cut(self, instant: int) -> StripeCut | None:
         """What existed at an instant; None while a stripe has not passed it. Only of merged stripes."""
         if self._merge is None:
-            raise IsocastError("a time cut is of merged stripes: listen to two or more of them, completely")
+            raise IsocastError("a time cut needs merged stripes: listen to two or more, with grade complete")
         return self._merge.cut(instant)
 
     def next(self) -> ReceivedBatch | None:
@@ -294,7 +301,7 @@ class HeardStripes:
         kept = heard_once(batch.events, batch.stripe, self._seats.keys())
         if kept is None:
             return batch
-        return replace(batch, events=batch.events[kept], sequences=batch.sequences[kept], instants=batch.instants[kept])
+        return batch.part(kept)
 
     # A stripe that is late ----------------------------------------------------------------------
 
@@ -336,10 +343,11 @@ _POINTS = {"now": JoinPoint.NOW, "beginning": JoinPoint.SEQUENCE, "snapshot": Jo
 class Listener:
     """Batches of a market as they are released, for ever; to be used in an `async with` block.
 
-    `customer` is a customer of the market's file: without a name the first whose ports nobody uses. Its grade may be
-    changed by `latest`. `start` is now, beginning, snapshot or a sequence; left out, it is now, and for the grade
-    latest a snapshot where a retransmit server gives one. `stripes`, or those of `symbols`, are heard instead of all;
-    with `merged` false, or the grade latest, each as it comes.
+    Without a name it is a guest: it needs the edge key, and no seat in the market's file. `customer` is a seat in the
+    file, which has a share of its own at the doors; where guests are not allowed, or cannot be, it is the first whose
+    ports nobody uses. Its grade may be changed by `latest`. `start` is now, beginning, snapshot or a sequence; left
+    out, it is now, and for the grade latest a snapshot where a retransmit server gives one. `stripes`, or those of
+    `symbols` and `topics`, are heard instead of all; with `merged` false, or the grade latest, each as it comes.
     """
 
     def __init__(  # noqa: PLR0913 - what, from where, how much, and who hears of trouble
@@ -354,21 +362,37 @@ class Listener:
         conflict: Callable[[Conflict], None] | None = None,
         stripes: Iterable[int] | None = None,
         symbols: Iterable[str] | None = None,
+        topics: Iterable[str] | None = None,
         merged: bool = True,
+        names: InstrumentNames | None = None,
+        subscription: Subscription | None = None,
     ) -> None:
         """`told` hears of what goes wrong, a line each; left out, the logger `isocast` does.
 
         `conflict` hears of every message of which two lines carry different contents; of the first of two lines,
-        `told` hears too.
+        `told` hears too. `names` learn the full names of instruments, whose records are not among the events.
+        `subscription` is the package of a listener, in a market that sells its lines.
         """
+        self._subscription = subscription
         self.market = market if isinstance(market, Market) else load_market(Path(market))
         self.alarms = Alarms()
+        self._names = InstrumentNames() if names is None else names
         self._named = customer is not None
         self._latest = latest
         self._start = start
         self._room = inbox_messages
-        wanted = wanted_stripes(self.market, stripes, symbols)
-        self._candidates = self._suitable(_candidates(self.market, customer, wanted))
+        wanted = wanted_stripes(self.market, stripes, symbols, topics)
+        self._is_guest = customer is None and has_room_for_guests(self.market)
+        self._surroundings = self.market
+        if self._is_guest:
+            self._surroundings, places = with_guest(self.market, wanted)
+            candidates = [places]
+        else:
+            candidates = _candidates(self.market, customer, wanted)
+        self._candidates = self._suitable(candidates)
+        if topics is not None:
+            rule = "grade latest keeps the newest events and no opaque messages: listen with latest=False"
+            self._candidates = self._complete(self._candidates, "topics", rule)
         self._told = told or logging.getLogger("isocast").warning
         self._conflict = conflict or (lambda _: None)
         self._merged = merged
@@ -381,7 +405,7 @@ class Listener:
 
     @property
     def plan(self) -> NodePlan:
-        """The customer of the market's file that it is: its place in the first stripe that it hears."""
+        """The customer that it is, of the market's file or as a guest: its place in the first stripe that it hears."""
         return self._running[0].plan
 
     @property
@@ -450,9 +474,7 @@ class Listener:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:
@@ -485,7 +507,16 @@ class Listener:
                 join, first = _join_point(self._start, plan.stripe, alone=len(plans) == 1)
                 inbox = Inbox(self._room, self.market.timing.release_delay_ns, plan.stripe, self._news)
                 wish = Wish(self._grade(plan), join, first)
-                seat = StripeSeat(self.market, plan, wish, inbox, self.alarms, self._told, self._conflict)
+                seat = StripeSeat(
+                    self._surroundings,
+                    plan,
+                    wish,
+                    inbox,
+                    self.alarms,
+                    self._told,
+                    self._conflict,
+                    self._subscription,
+                )
                 opened.push_async_callback(seat.close)
                 seats.append(seat)
             opened.pop_all()
@@ -507,7 +538,7 @@ class Listener:
         while True:
             batch = self._heard.next() if self._heard is not None else None
             if batch is not None:
-                return batch
+                return self._with_names(batch)
             failure = next((seat.failure for seat in self._seats if seat.failure is not None), None)
             if failure is not None:
                 raise IsocastError(f"listening ended: {failure}") from failure
@@ -517,6 +548,14 @@ class Listener:
             await self._heard.wait(self._news)
 
     # Inside -------------------------------------------------------------------------------------
+
+    def _with_names(self, batch: ReceivedBatch) -> ReceivedBatch:
+        """The events without the records that spell full names."""
+        spelling = are_names(batch.events)
+        if spelling.any():
+            self._names.take(batch.events[spelling])
+            batch = batch.part(~spelling)
+        return replace(batch, names=self._names)
 
     def _grade(self, plan: NodePlan) -> Grade:
         if self._latest is None:
@@ -529,12 +568,18 @@ class Listener:
         points = {_join_point(self._start, plan.stripe, alone=len(plans) == 1)[0] for plan in plans}
         if points != {JoinPoint.SEQUENCE}:
             return candidates
+        return self._complete(candidates, "start", "grade latest never asks for the past: now or snapshot")
+
+    def _complete(self, candidates: list[tuple[NodePlan, ...]], key: str, rule: str) -> list[tuple[NodePlan, ...]]:
+        """Those of the grade complete; ConfigurationError if there is none."""
         complete = [plans for plans in candidates if self._grade(plans[0]) is Grade.COMPLETE]
         if not complete:
-            raise ConfigurationError("listen", "start", "grade latest never asks for the past: now or snapshot")
+            raise ConfigurationError("listen", key, rule)
         return complete
 
     def _nowhere(self, busy: TransportError | None) -> IsocastError:
+        if self._is_guest and busy is not None:
+            return busy
         if self._named:
             name = self._candidates[0][0].origin
             return TransportError(f"{name} is in use, or this machine does not have its address: {busy}")
@@ -544,19 +589,23 @@ class Listener:
 
 
 def wanted_stripes(
-    market: Market, stripes: Iterable[int] | None, symbols: Iterable[str] | None
+    market: Market,
+    stripes: Iterable[int] | None,
+    symbols: Iterable[str] | None,
+    topics: Iterable[str] | None = None,
 ) -> tuple[int, ...] | None:
-    """Which stripes are asked for, by number or by symbol; None: all that a customer has."""
+    """Which stripes are asked for, by number, by symbol or by topic; None: all that a customer has."""
     wanted = set(stripes) if stripes is not None else set()
     strange = sorted(wanted - set(market.stripes))
     if strange:
         listed = ", ".join(map(str, market.stripes))
         raise ConfigurationError("listen", "stripes", f"{market.name} has no stripe {strange[0]}; there are {listed}")
-    if symbols is not None:
+    if symbols is not None or topics is not None:
         from isocast.runtime.market.routes import core_routes  # noqa: PLC0415 - most listeners need no plan
 
         routes = core_routes(market)
-        wanted |= {routes.stripe_of(symbol) for symbol in symbols}
+        wanted |= {routes.stripe_of(symbol) for symbol in symbols or ()}
+        wanted |= {routes.stripe_of_topic(topic) for topic in topics or ()}
     return tuple(sorted(wanted)) or None
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
 from time import time_ns
-from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -25,7 +24,7 @@ from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_source_key
 from isocast.runtime.market.model import Market, NodePlan
 from isocast.runtime.market.routes import core_routes
-from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, visit
+from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, visit_node
 from isocast.runtime.net.door_keys import publish_visitor
 from isocast.security.keys import Purpose
 from isocast.terms.errors import ConfigurationError, IsocastError, LocalProtocolError, RemoteProtocolError
@@ -33,6 +32,7 @@ from isocast.terms.ids import Label
 from isocast.terms.quantities import suggestion
 from isocast.wire.door import MAX_BATCH, MAX_KEY, Accepted, Publish, Refused
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
+from isocast.wire.opaque import OpaqueMessage, cut_opaque
 
 __all__ = ["DOOR_BYTES", "Batch", "PublishRefusedError", "Publisher", "SourceDoor"]
 
@@ -96,6 +96,11 @@ class Publisher:
         """How many events travel together."""
         return self._market.events_per_payload
 
+    @property
+    def block_bytes(self) -> int:
+        """What one message of the market has room for: opaque messages that fit travel together."""
+        return self.events_per_message * EVENT_DTYPE.itemsize
+
     async def __aenter__(self) -> Self:
         try:
             await _all([lane.open() for lane in self.lanes.values()])
@@ -104,9 +109,7 @@ class Publisher:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -122,19 +125,38 @@ class Publisher:
         A call that was cancelled may have published some of its messages, or none. Of several stripes, each keeps the
         order, and labels are those of the first stripe, then of the next.
         """
-        whole = as_bytes(batch, time_ns())
+        parts = {}
+        for stripe, part in self._split(as_bytes(batch, time_ns())).items():
+            cutter = MessageCutter(self.events_per_message, FULL)
+            cutter.put(np.frombuffer(part, EVENT_DTYPE))
+            parts[stripe] = [records for _, records in cutter.cut(None)]
+        return await self._publish_keyed(parts, key)
+
+    async def send(self, messages: Iterable[OpaqueMessage], key: bytes | None = None) -> tuple[Label, ...]:
+        """Put opaque messages into the sequence, in this order; a topic's messages are all in one stripe.
+
+        Messages share a place in the sequence where they fit one packet. A message without a time was sent now.
+        LocalProtocolError names the first message that is too large and the limit, and nothing was sent. `key` is as
+        in `publish`, and has nothing to do with the messages' own keys.
+        """
+        now = time_ns()
+        whole = [message if message.sent else message._replace(sent=now) for message in messages]
+        split = self.routes.split_topics(whole, self.lanes)
+        parts = {stripe: cut_opaque(some, self.block_bytes) for stripe, some in split.items()}
+        return await self._publish_keyed(parts, key)
+
+    async def _publish_keyed(self, parts: Mapping[int, Sequence[bytes]], key: bytes | None) -> tuple[Label, ...]:
+        """Payloads by stripe; each has the caller's key and its place behind it."""
         if key is None:
             key = self._new_key()
         elif not 0 < len(key) <= _CALLERS_KEY_BYTES:
             raise LocalProtocolError(f"a key of {len(key)} bytes: 1 to {_CALLERS_KEY_BYTES} are possible")
-        parts = {}
-        for stripe, part in self._split(whole).items():
-            cutter = MessageCutter(self.events_per_message, FULL)
-            cutter.put(np.frombuffer(part, EVENT_DTYPE))
-            parts[stripe] = [
-                (key + place.to_bytes(_PLACE_BYTES), records) for place, (_, records) in enumerate(cutter.cut(None))
-            ]
-        return await self.publish_parts(parts)
+        return await self.publish_parts(
+            {
+                stripe: [(key + place.to_bytes(_PLACE_BYTES), payload) for place, payload in enumerate(payloads)]
+                for stripe, payloads in parts.items()
+            }
+        )
 
     async def publish_messages(self, messages: Sequence[tuple[bytes, bytes]]) -> tuple[Label, ...]:
         """The same for messages that the caller has cut, each with a key of its own: (key, records of events).
@@ -192,6 +214,7 @@ class SourceDoor:
 
     def __init__(self, market: Market, plan: NodePlan, patience_s: float) -> None:
         """Nobody is visited yet."""
+        self._market = market
         self._plan = plan
         self._key = load_source_key(market, plan).derive(Purpose.DOOR, plan.node)
         self._patience_s = patience_s
@@ -251,7 +274,7 @@ class SourceDoor:
                 case None:
                     raise DoorError("the connection ended before the answer")
                 case _:
-                    raise DoorError("an answer to something else")
+                    raise DoorError("the answer does not match the request")
 
         try:
             return await self._patiently(once)
@@ -284,7 +307,7 @@ class SourceDoor:
             labels, repeated = await self._patiently(self._next_answer)
             self._under_way.popleft()
         if len(labels) != len(said.messages):
-            raise DoorError(f"{self._plan.name}: an answer to something else")
+            raise DoorError(f"{self._plan.name}: the answer does not match the request")
         known = repeated if said.times == 1 else 0
         self.repeated += known
         return known
@@ -304,7 +327,7 @@ class SourceDoor:
             case None:
                 raise DoorError("the connection ended before the answer")
             case _:
-                raise DoorError("an answer to something else")
+                raise DoorError("the answer does not match the request")
 
     @contextmanager
     def _leaving_if_cancelled(self) -> Iterator[None]:
@@ -340,7 +363,7 @@ class SourceDoor:
 
     async def _connect(self) -> Visit:
         plan = self._plan
-        self._visit = await visit(plan.address, plan.tcp_port, publish_visitor(plan), self._key)
+        self._visit = await visit_node(self._market, plan, publish_visitor(plan), self._key)
         return self._visit
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,16 @@ import numpy.typing as npt
 from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot, TokensPassed
 from isocast.hierarchy.latest import last_of_each_key
 from isocast.runtime.client.arrow import readable
+from isocast.runtime.client.message_rows import message_fields
 from isocast.runtime.client.rows import fields_of, flag_names
 from isocast.runtime.hosts.customer import Delivery
 from isocast.terms.errors import IsocastError
-from isocast.terms.market import TICKS_PER_UNIT, from_ticks
+from isocast.terms.instruments import scale_of
 from isocast.terms.quantities import counted
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
 from isocast.wire.limits import EVENT_BYTES
+from isocast.wire.names import InstrumentNames, decimals_of
+from isocast.wire.opaque import OpaqueMessage, is_opaque, read_opaque_or_none
 from isocast.wire.packets import ReleasedPacket
 
 if TYPE_CHECKING:
@@ -29,9 +32,9 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["BatchKind", "Inbox", "ReceivedBatch"]
+__all__ = ["BatchKind", "Inbox", "ReceivedBatch", "ReceivedMessage"]
 
-_PRICE_AT = list(EVENT_DTYPE.names or ()).index("price")
+_SYMBOL_AT, _PRICE_AT, _QUANTITY_AT = map(list(EVENT_DTYPE.names or ()).index, ("symbol", "price", "quantity"))
 _CONFLATE_EVENTS = 8_192
 """Unread events of grade latest before they are conflated: 400 kB."""
 
@@ -45,6 +48,38 @@ class BatchKind(StrEnum):
     """The newest event of each key that changed since the batch before."""
     SNAPSHOT = "snapshot"
     """The newest event of every key, as of `last_sequence`; the batches after it continue from there."""
+
+
+class ReceivedMessage(NamedTuple):
+    """An opaque message as it was released: everybody has it at the same place, at the same instant."""
+
+    topic: str
+    key: bytes
+    payload: bytes
+    stripe: int
+    """Of the core: sequences are its own."""
+    sequence: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    """Of the messages that share a sequence, which one it is."""
+    instant_ns: int
+    """T_t, of the token that ordered it; 0 where not known."""
+    release_ns: int
+    """The scheduled instant of its release; 0 where not known."""
+    sent_ns: int
+    """When it was sent, by the sender's clock, which nobody checks."""
+    token: int = 0
+    """The token that ordered it: messages of one token share its number; 0 where not known."""
+
+    def fields(self) -> dict[str, object]:
+        """What JSON can carry: bytes that are UTF-8 as text, others as key_base64 and payload_base64."""
+        return {
+            "stripe": self.stripe,
+            "sequence": self.sequence,
+            "index": self.index,
+            "instant_ns": self.instant_ns or None,
+            "release_ns": self.release_ns or None,
+            **message_fields(OpaqueMessage(self.topic, self.payload, self.key, self.sent_ns)),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +102,13 @@ class ReceivedBatch:
     received_at: int
     """By this machine's clock."""
     unreadable: int = 0
-    """Messages that are no market events: they have their place in the sequence and no events here."""
+    """Messages that are neither market events nor opaque messages: they have their place in the sequence only."""
     stripe: int = 0
     """Of the core: sequences are its own."""
+    opaque: tuple[ReceivedMessage, ...] = ()
+    """Payloads of programs, in sequence; `messages` gives those of some topics."""
+    names: InstrumentNames | None = field(default=None, compare=False)
+    """Full names of instruments, as far as they are known."""
 
     def __len__(self) -> int:
         """How many events there are."""
@@ -90,20 +129,44 @@ class ReceivedBatch:
         if self.first_sequence == self.last_sequence:
             span = f"sequence {self.last_sequence:,}"
         where = f" of stripe {self.stripe}" if self.stripe else ""
-        return f"<{type(self).__name__} of {counted(len(self), 'event')}, {self.kind}, {span}{where}>"
+        also = f" and {counted(len(self.opaque), 'opaque message')}" if self.opaque else ""
+        return f"<{type(self).__name__} of {counted(len(self), 'event')}{also}, {self.kind}, {span}{where}>"
+
+    def messages(self, topics: str | Iterable[str] | None = None) -> list[ReceivedMessage]:
+        """The opaque messages, or those of some topics, in sequence; `pd.DataFrame(batch.messages())` is a table."""
+        if topics is None:
+            return list(self.opaque)
+        wanted = {topics} if isinstance(topics, str) else set(topics)
+        return [message for message in self.opaque if message.topic in wanted]
+
+    def only(self, symbols: Iterable[str] | None, topics: Iterable[str] | None) -> ReceivedBatch:
+        """Events of some symbols and opaque messages of some topics; where one of them alone is named, only those."""
+        if symbols is None and topics is None:
+            return self
+        opaque = () if topics is None else tuple(self.messages(topics))
+        part = self.of_symbols(symbols) if symbols is not None else self.part(np.empty(0, np.intp))
+        return replace(part, opaque=opaque)
 
     def of_symbols(self, symbols: Iterable[str]) -> ReceivedBatch:
         """The events of some symbols, and those of a whole floor."""
         names = np.array([b"", *[symbol.encode("ascii") for symbol in symbols]], self.events["symbol"].dtype)
-        kept = np.isin(self.events["symbol"], names)
+        return self.part(np.isin(self.events["symbol"], names))
+
+    def part(self, kept: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> ReceivedBatch:
+        """Some of the events, by a mask or by their places."""
         return replace(self, events=self.events[kept], sequences=self.sequences[kept], instants=self.instants[kept])
 
     def rows(self) -> list[dict[str, Any]]:
-        """The events as dicts, each with its `sequence` and `instant_ns`; a price is a Decimal in units."""
+        """The events as dicts, each with its `sequence` and `instant_ns`; a price is a Decimal in units.
+
+        A quantity is an int, or a Decimal in units where the instrument has fractions.
+        """
+        scales = {symbol: scale_of(symbol.decode("ascii")) for symbol in np.unique(self.events["symbol"]).tolist()}
         return [
             {
-                **fields_of(event),
-                "price": from_ticks(event[_PRICE_AT]),
+                **fields_of(event, self.names),
+                "price": scales[event[_SYMBOL_AT]].to_price(event[_PRICE_AT]),
+                "quantity": scales[event[_SYMBOL_AT]].to_quantity(event[_QUANTITY_AT]),
                 "sequence": sequence,
                 "instant_ns": instant,
             }
@@ -113,22 +176,29 @@ class ReceivedBatch:
         ]
 
     def to_arrow(self) -> pa.RecordBatch:
-        """The events as an Arrow record batch, each with its `sequence` and `instant`; prices are decimals in units."""
+        """The events as an Arrow record batch, each with its `sequence` and `instant`; prices are decimals in units.
+
+        Prices have 4 decimals and quantities are whole; where an instrument has a scale of its own, they have 18 and 9.
+        """
         return readable(
             self.events,
             lambda flags: " ".join(flag_names(flags)),
+            self.names,
             sequence=self.sequences,
             instant=self.instants.view("datetime64[ns]"),
         )
 
     def to_pandas(self) -> pd.DataFrame:
-        """The same as a DataFrame of pandas; prices are floats in units, the nearest to each tick."""
+        """The same as a DataFrame of pandas; prices and fractional quantities are floats in units, the nearest ones."""
         try:
             import pandas as pd  # noqa: F401, PLC0415 - seconds, for those who ask
         except ImportError as reason:
             raise IsocastError("to_pandas needs pandas: pip install 'isocast[pandas]'") from reason
         frame = self.to_arrow().to_pandas()
-        frame["price"] = self.events["price"] / TICKS_PER_UNIT
+        prices, quantities = decimals_of(self.events["symbol"])
+        frame["price"] = self.events["price"] / 10.0**prices
+        if quantities.any():
+            frame["quantity"] = self.events["quantity"] / 10.0**quantities
         return frame
 
     def to_polars(self) -> pl.DataFrame:
@@ -145,9 +215,16 @@ class ReceivedBatch:
 def batch_of(packets: Sequence[ReleasedPacket], release_delay_ns: int, now: int) -> ReceivedBatch:
     """Consecutive messages of one stripe as a batch."""
     readable, payload = packets, b"".join([packet.payload for packet in packets])
+    opaque: list[ReceivedMessage] = []
+    others = 0
     if any(len(packet.payload) % EVENT_BYTES for packet in packets) or not are_events(payload):
         readable = [packet for packet in packets if are_events(packet.payload)]
         payload = b"".join([packet.payload for packet in readable])
+        for packet in packets:
+            found = received_messages(packet, release_delay_ns) if is_opaque(packet.payload) else None
+            if found is not None:
+                opaque += found
+                others += 1
     counts = [len(packet.payload) // EVENT_BYTES for packet in readable]
     return ReceivedBatch(
         BatchKind.MESSAGES,
@@ -158,9 +235,33 @@ def batch_of(packets: Sequence[ReleasedPacket], release_delay_ns: int, now: int)
         np.repeat(np.array([packet.instant for packet in readable], np.int64), counts),
         release_delay_ns,
         now,
-        len(packets) - len([packet for packet in readable if packet.payload]),
+        len(packets) - len([packet for packet in readable if packet.payload]) - others,
         packets[0].stripe,
+        tuple(opaque),
     )
+
+
+def received_messages(packet: ReleasedPacket, release_delay_ns: int) -> list[ReceivedMessage] | None:
+    """The opaque messages of a packet; None if its bytes are none."""
+    found = read_opaque_or_none(packet.payload)
+    if found is None:
+        return None
+    release = packet.instant + release_delay_ns if packet.instant else 0
+    return [
+        ReceivedMessage(
+            one.topic,
+            one.key,
+            one.payload,
+            packet.stripe,
+            packet.sequence,
+            index,
+            packet.instant,
+            release,
+            one.sent,
+            packet.token_number,
+        )
+        for index, one in enumerate(found)
+    ]
 
 
 def _state(kind: BatchKind, state: DeliverLatest, release_delay_ns: int, now: int, stripe: int) -> ReceivedBatch:

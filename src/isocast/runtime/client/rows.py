@@ -27,9 +27,11 @@ import numpy.typing as npt
 from isocast.runtime.client.arrow import import_pyarrow
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError, RowError
 from isocast.terms.instants import read_instant
+from isocast.terms.instruments import PLAIN, Scale, scale_of, to_whole
 from isocast.terms.market import (
     MAX_TICKS,
     PRICE_DECIMALS,
+    SYMBOL_BYTES,
     TICKS_PER_UNIT,
     EventFlag,
     EventKind,
@@ -43,8 +45,23 @@ from isocast.terms.market import (
 from isocast.terms.quantities import suggestion
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events, events_view
 from isocast.wire.limits import EVENT_BYTES
+from isocast.wire.names import InstrumentNames, are_coded
 
-__all__ = ["FIELDS", "BadFieldError", "Rows", "events_of", "field_of", "fields_of", "flag_names", "read_row"]
+__all__ = [
+    "FIELDS",
+    "BadFieldError",
+    "NameField",
+    "Resolve",
+    "Rows",
+    "events_of",
+    "field_of",
+    "fields_of",
+    "flag_names",
+    "is_missing",
+    "read_row",
+    "read_time",
+    "table_of",
+]
 
 Rows: TypeAlias = Any
 """Dicts or dataclasses, one or many; a frame of pandas or polars; an Arrow table or batch; a structured numpy array."""
@@ -87,6 +104,12 @@ _TIME_BITS = 63
 _BITS = {"quantity": 32, "reference": 32, "id": 64, "time_ns": _TIME_BITS}
 
 
+_Parser: TypeAlias = Callable[[object], Any]
+
+NameField: TypeAlias = Callable[[object], str]
+"""The field that a column is by its name; "" for one to leave alone; BadFieldError for an unknown one."""
+
+
 class BadFieldError(Exception):
     """A value that its field cannot have, before it is known in which row it stands."""
 
@@ -114,6 +137,8 @@ def _number(value: object, bits: int = 32) -> int:
     """A whole number that is not negative."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_MAX:
         value = int(value)  # As pandas has whole numbers in a column with gaps.
+    elif isinstance(value, Decimal) and value.is_finite() and abs(value) < 1 << 64 and value == int(value):
+        value = int(value)  # As Arrow has them beside fractions.
     text = _text(value)
     if isinstance(value, bool) or not (text.isascii() and text.isdigit()):
         raise ValueError(f"{_shown(value)} is not a whole number from 0 on")
@@ -180,9 +205,30 @@ def _float_ticks(value: float) -> int:
     return ticks
 
 
-def _time(value: object) -> int:
+def _by_scale(name: str, scale: Scale) -> _Parser:
+    """How a price or quantity of an instrument with a scale of its own is read."""
+    decimals, most = (scale.price, MAX_TICKS) if name == "price" else (scale.quantity, _QUANTITY_MAX)
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, Decimal | int | str | float):
+            raise ValueError(f"{_shown(value)} is not a number")  # noqa: TRY004 - as every parser here does
+        # The shortest digits that mean a float are those that somebody wrote.
+        given = repr(value) if isinstance(value, float) else value.strip() if isinstance(value, str) else value
+        whole = to_whole(given, decimals, most)
+        if whole < 0 and name == "quantity":
+            raise ValueError(f"{given} is negative")
+        return whole
+
+    return read
+
+
+def read_time(value: object) -> int:
+    """Nanoseconds since 1970 of a time as people write it; ValueError if it is none."""
     if isinstance(value, np.datetime64):
-        return _number(int(value.astype("datetime64[ns]").astype(np.int64)), _TIME_BITS)
+        fine = value.astype("datetime64[ns]")
+        if fine.astype(value.dtype) != value:  # numpy wraps around 64 bits, and cuts off what is finer.
+            raise ValueError(f"{value} does not fit nanoseconds since 1970 in {_TIME_BITS} bits")
+        return _number(int(fine.astype(np.int64)), _TIME_BITS)
     # A timestamp of pandas is a datetime that knows nanoseconds, and writes them.
     text = value.isoformat() if isinstance(value, datetime | date) else _text(value)
     if text.isascii() and text.isdigit():
@@ -200,7 +246,6 @@ def _reference(value: object, kind: int) -> int:
     return _member(value, MarketStatus) if kind == EventKind.STATUS else _number(value)
 
 
-_Parser: TypeAlias = Callable[[object], Any]
 _PARSERS: Mapping[str, _Parser] = {
     "kind": _kind,
     "side": _side,
@@ -209,14 +254,16 @@ _PARSERS: Mapping[str, _Parser] = {
     "symbol": lambda value: Symbol(_text(value)),
     "price": _price,
     "quantity": _number,
-    "time_ns": _time,
+    "time_ns": read_time,
     "id": lambda value: _number(value, 64),
 }
 """All but a reference, whose meaning its kind decides."""
+_SCALED = ("price", "quantity")
+_QUANTITY_MAX = (1 << 32) - 1
 _REQUIRED = ("kind", "floor")
 
 
-def _is_missing(value: object) -> bool:
+def is_missing(value: object) -> bool:
     """Whether nothing is said: None, an empty text, and what pandas and numpy put into a gap."""
     if value is None:
         return True
@@ -236,21 +283,41 @@ def _parsed(name: str, value: object, parse: _Parser) -> Any:  # noqa: ANN401 - 
         raise BadFieldError(name, str(reason)) from reason
 
 
-def read_row(row: Mapping[str, object]) -> tuple[object, ...]:
-    """The values of an event's record, in its order; `row` has only the names of FIELDS. BadFieldError if it cannot."""
+Resolve: TypeAlias = Callable[[str, str], str | None]
+"""The symbol of an instrument by its floor and its full name; None if there is none."""
+
+
+def read_row(row: Mapping[str, object], resolve: Resolve | None = None) -> tuple[object, ...]:
+    """The values of an event's record, in its order; `row` has only the names of FIELDS. BadFieldError if it cannot.
+
+    `resolve` is asked for the symbol of what is too long to be one.
+    """
     found: dict[str, object] = {}
+    scale = PLAIN
     for name in FIELDS:
         value = row.get(name)
-        if _is_missing(value):
+        if is_missing(value):
             if name in _REQUIRED:
                 raise BadFieldError(name, "must be given")
             found[name] = "" if name == "symbol" else 0
         elif name == "reference":
             kind = int(str(found["kind"]))
             found[name] = _parsed(name, value, lambda given: _reference(given, kind))  # noqa: B023 - called at once
+        elif name in _SCALED and scale != PLAIN:
+            found[name] = _parsed(name, value, _by_scale(name, scale))
         else:
-            found[name] = _parsed(name, value, _PARSERS[name])
+            code = (
+                resolve(str(found["floor"]), _text(value)) if name == "symbol" and resolve and _is_long(value) else None
+            )
+            found[name] = code or _parsed(name, value, _PARSERS[name])
+            scale = scale_of(str(found[name])) if name == "symbol" else scale
     return tuple(found.values())
+
+
+def _is_long(value: object) -> bool:
+    """Whether a symbol can only be the full name of an instrument."""
+    text = _text(value)
+    return len(text) > SYMBOL_BYTES or not text.isascii()
 
 
 def field_of(name: object) -> str:
@@ -299,9 +366,17 @@ class _BadRowError(Exception):
 
 
 def events_of(
-    rows: Rows, *, kind: str | None = None, floor: str | None = None, symbol: str | None = None
+    rows: Rows,
+    *,
+    kind: str | None = None,
+    floor: str | None = None,
+    symbol: str | None = None,
+    names: InstrumentNames | None = None,
 ) -> EventArray:
     """The records of rows in any form; `kind`, `floor` and `symbol` are for rows that do not say.
+
+    `names` are the instruments that rows may call by their full names. A price and a quantity have the scale of the
+    instrument.
 
     RowError names the first row that is no event, and its column. An array of EVENT_DTYPE is taken as it is, with its
     prices in ticks: these are the records as they travel.
@@ -317,7 +392,13 @@ def events_of(
         if name == "reference" and any(fault.column == columns.get("kind", ("kind",))[0] for fault in faults):
             continue  # What it means nobody knows.
         try:
-            values = _read(name, column, defaults.get(name), count, events["kind"])
+            values: npt.NDArray[Any] | int | str
+            if name == "symbol" and names:
+                values = _symbols(column, symbol, events["floor"], names)
+            elif name in _SCALED and are_coded(events["symbol"]).any():
+                values = _scaled_values(name, column, events["symbol"])
+            else:
+                values = _read(name, column, defaults.get(name), count, events["kind"])
         except _BadRowError as wrong:
             faults.append(RowError(wrong.row, str(written), str(wrong)))
         else:
@@ -325,6 +406,44 @@ def events_of(
     if faults:
         raise min(faults, key=lambda fault: fault.row)
     return events
+
+
+def _symbols(
+    column: _Column | None, default: str | None, floors: npt.NDArray[np.bytes_], names: InstrumentNames
+) -> npt.NDArray[Any]:
+    """Symbols, or full names of instruments of their floors."""
+    known: dict[tuple[bytes, object], str] = {}
+    found = []
+    values = _listed(column, len(floors))
+    for row, (floor, value) in enumerate(zip(floors.tolist(), values, strict=True)):
+        given = default if is_missing(value) else value
+        if (floor, given) not in known:
+            name = "" if given is None else _text(given)
+            code = names.symbol_of(floor.decode("ascii"), name)
+            known[floor, given] = _one(row, name, _PARSERS["symbol"], "") if code is None else code
+        found.append(known[floor, given])
+    return np.array(found, "S8")
+
+
+def _scaled_values(name: str, column: _Column | None, symbols: npt.NDArray[np.bytes_]) -> npt.NDArray[Any]:
+    """Prices or quantities, each by the scale of its symbol."""
+    parsers: dict[bytes, _Parser] = {}
+    found = []
+    for row, (symbol, value) in enumerate(zip(symbols.tolist(), _listed(column, len(symbols)), strict=True)):
+        if symbol not in parsers:
+            scale = scale_of(symbol.decode("ascii"))
+            parsers[symbol] = _PARSERS[name] if scale == PLAIN else _by_scale(name, scale)
+        found.append(_one(row, value, parsers[symbol], 0))
+    return np.array(found, np.int64)
+
+
+def _listed(column: _Column | None, count: int) -> Sequence[object]:
+    """The values of a column one by one."""
+    if column is None:
+        return [None] * count
+    if isinstance(column, _Coded):
+        return [None if code < 0 else column.values[code] for code in column.codes.tolist()]
+    return column.tolist() if isinstance(column, np.ndarray | _Ticks) else column
 
 
 def _checked(events: EventArray) -> EventArray:
@@ -357,7 +476,7 @@ def _read(
             raise _BadRowError(0, "must be given")
         return absent  # type: ignore[no-any-return]
     if isinstance(column, _Coded) and name == "reference":
-        column = [None if code < 0 else column.values[code] for code in column.codes.tolist()]
+        column = _listed(column, count)
     if isinstance(column, _Coded):
         return _coded(column, parse, None if is_needed else absent)
     if isinstance(column, _Ticks):
@@ -382,7 +501,7 @@ def _by_kind(kind: int) -> _Parser:
 def _one(row: int, value: object, parse: _Parser, absent: object) -> Any:  # noqa: ANN401
     if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
         value = value.item()
-    if _is_missing(value):
+    if is_missing(value):
         if absent is None:
             raise _BadRowError(row, "must be given")
         return absent
@@ -495,37 +614,48 @@ def _whole_numbers(values: npt.NDArray[Any], bits: int) -> tuple[npt.NDArray[Any
 # ---- forms
 
 
-def _columns(rows: Rows) -> tuple[int, dict[str, tuple[object, _Column]]]:
+def table_of(rows: Rows, name_field: NameField) -> tuple[int, dict[str, tuple[str, Sequence[object]]]]:
+    """How many rows a table of any form has, and by field the name of its column and its values, one by one.
+
+    For tables of other things than market events: `name_field` says which field a column is, as `field_of` does.
+    """
+    count, columns = _columns(rows, name_field)
+    return count, {field: (str(name), _listed(column, count)) for field, (name, column) in columns.items()}
+
+
+def _columns(rows: Rows, name_field: NameField = field_of) -> tuple[int, dict[str, tuple[object, _Column]]]:
     """How many rows there are, and by field what its column is called and has."""
     library = type(rows).__module__.partition(".")[0]
     if library == "pandas":
-        return _named(*_of_pandas(rows))
+        return _named(*_of_pandas(rows), name_field)
     if library == "polars":
-        return _named(*_of_polars(rows))
+        return _named(*_of_polars(rows), name_field)
     if library == "pyarrow":
-        return _named(*_of_arrow(rows))
+        return _named(*_of_arrow(rows), name_field)
     if hasattr(rows, "__arrow_c_stream__"):
-        return _named(*_of_arrow(import_pyarrow().table(rows)))
+        return _named(*_of_arrow(import_pyarrow().table(rows)), name_field)
     if isinstance(rows, np.ndarray):
         if rows.dtype.names is None:
             rule = f"an array of {rows.dtype} has no columns: give a structured array, such as one of EVENT_DTYPE"
             raise RowError(0, "", rule)
         flat = rows.reshape(-1)
-        return _named(len(flat), [(name, flat[name]) for name in rows.dtype.names])
+        return _named(len(flat), [(name, flat[name]) for name in rows.dtype.names], name_field)
     if isinstance(rows, Mapping) or (is_dataclass(rows) and not isinstance(rows, type)):
         rows = [rows]
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         forms = "dicts, dataclasses, a pandas or polars frame, an Arrow table or a structured numpy array"
-        raise RowError(0, "", f"{type(rows).__name__} is no rows: give {forms}")
-    return _of_mappings([_mapping(row, value) for row, value in enumerate(rows)])
+        raise RowError(0, "", f"{type(rows).__name__} is not a table of rows: give {forms}")
+    return _of_mappings([_mapping(row, value) for row, value in enumerate(rows)], name_field)
 
 
-def _named(count: int, columns: Iterable[tuple[object, _Column]]) -> tuple[int, dict[str, tuple[object, _Column]]]:
+def _named(
+    count: int, columns: Iterable[tuple[object, _Column]], name_field: NameField
+) -> tuple[int, dict[str, tuple[object, _Column]]]:
     """The columns of a table by field."""
     found: dict[str, tuple[object, _Column]] = {}
     for name, column in columns:
         try:
-            field = field_of(name)
+            field = name_field(name)
         except BadFieldError as wrong:
             raise RowError(0, wrong.column, str(wrong)) from wrong
         if field in found:
@@ -543,7 +673,9 @@ def _mapping(row: int, value: object) -> Mapping[object, object]:
     raise RowError(row, "", f"{type(value).__name__} is no row: give a dict or a dataclass")
 
 
-def _of_mappings(rows: Sequence[Mapping[object, object]]) -> tuple[int, dict[str, tuple[object, _Column]]]:
+def _of_mappings(
+    rows: Sequence[Mapping[object, object]], name_field: NameField
+) -> tuple[int, dict[str, tuple[object, _Column]]]:
     """Rows that may each have other columns."""
     names: dict[object, str] = {}
     found: dict[str, tuple[object, list[object]]] = {}
@@ -551,7 +683,7 @@ def _of_mappings(rows: Sequence[Mapping[object, object]]) -> tuple[int, dict[str
         for name, value in values.items():
             if name not in names:
                 try:
-                    names[name] = field_of(name)
+                    names[name] = name_field(name)
                 except BadFieldError as wrong:
                     raise RowError(row, wrong.column, str(wrong)) from wrong
             field = names[name]
@@ -640,17 +772,25 @@ def flag_names(flags: int) -> list[str]:
     return [name for name, flag in _FLAGS.items() if flags & flag] if flags else []
 
 
-def fields_of(event: tuple[int, int, int, bytes, bytes, int, int, int, int, int]) -> dict[str, object]:
-    """One event of `events.tolist()` by the names of FIELDS, as programs read it."""
+def fields_of(
+    event: tuple[int, int, int, bytes, bytes, int, int, int, int, int], names: InstrumentNames | None = None
+) -> dict[str, object]:
+    """One event of `events.tolist()` by the names of FIELDS, as programs read it; `names` are full names.
+
+    Of an instrument with decimals of the quantity, that is text, as a price is.
+    """
     kind, side, flags, floor, symbol, price, quantity, reference, time, number = event
+    code = symbol.decode("ascii")
+    scale = scale_of(code)
+    units = scale.to_quantity(quantity)
     return {
         "kind": _KIND_NAMES[kind],
         "side": _SIDE_NAMES[side],
         "flags": flag_names(flags),
         "floor": floor.decode("ascii"),
-        "symbol": symbol.decode("ascii"),
-        "price": str(from_ticks(price)),
-        "quantity": quantity,
+        "symbol": code if names is None else names.name_of(floor.decode("ascii"), code),
+        "price": f"{scale.to_price(price):f}",
+        "quantity": units if isinstance(units, int) else f"{units:f}",
         "reference": _STATUS_NAMES.get(reference, reference) if kind == _STATUS else reference,
         "time_ns": time,
         "id": number,

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from isocast.ring.effects import Release
@@ -35,11 +34,12 @@ from isocast.wire.journal import (
     segment_name,
 )
 from isocast.wire.journal_blocks import ReleasedBlock, encode_block
+from isocast.wire.journal_proofs import BlockProof
 
 __all__ = ["Journal", "JournalCounters", "Position", "prune", "released_block"]
 
 
-# ---- How long a journal is kept: whole segments go, oldest first, by size and by age; the newest never goes.
+# How long a journal is kept: whole segments go, oldest first, by size and by age; the newest never goes.
 
 
 def prune(directory: Path, *, keep_bytes: int, keep_seconds: int, now: int, sync: bool = False) -> list[Path]:
@@ -141,7 +141,11 @@ class JournalCounters:
 
 
 def released_block(
-    release: Release, released_at: int, clock_bound_ns: int, payloads: Sequence[bytes] | None = None
+    release: Release,
+    released_at: int,
+    clock_bound_ns: int,
+    payloads: Sequence[bytes] | None = None,
+    proof: BlockProof | None = None,
 ) -> ReleasedBlock:
     """A release as a block; `payloads` are the opened ones, if the messages carry sealed ones."""
     token = release.entry.token
@@ -163,6 +167,7 @@ def released_block(
             for message, payload in zip(messages, opened, strict=True)
         ],
         uncertified=release.uncertified,
+        proof=proof,
     )
 
 
@@ -217,9 +222,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from isocast.runtime.disk.journal import Position
@@ -26,7 +25,7 @@ from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader
 from isocast.wire.journal_blocks import BlockView, JournalMessage, ReleasedBlock, encode_block
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NUMBER
-from isocast.wire.packets import DIGEST_BYTES, ReleasedPacket, payload_digest
+from isocast.wire.packets import SHORT_DIGEST_BYTES, ReleasedPacket, payload_digest
 
 __all__ = [
     "UNKNOWN_SOURCE",
@@ -180,9 +179,7 @@ class JournalCursor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -236,7 +233,7 @@ class JournalCursor:
         return files[max(start, 0)] if files else None
 
 
-# ---- What each segment of a journal holds, by its headers alone.
+# What each segment of a journal holds, by its headers alone.
 
 
 @dataclass(slots=True)
@@ -303,7 +300,7 @@ def _walk(segment: Segment, summary: SegmentSummary) -> None:
     summary.unfinished_bytes = segment.size() - segment.reached
 
 
-# ---- Released messages between their two forms: REL packets on a line, blocks of a journal on disk and at doors.
+# Released messages between their two forms: REL packets on a line, blocks of a journal on disk and at doors.
 #
 # A receiver's block knows the labels, the place of each message in its token and the instant of its release. A line
 # carries none of these, so whoever writes down what a line brought leaves them open:
@@ -319,7 +316,7 @@ def _walk(segment: Segment, summary: SegmentSummary) -> None:
 UNKNOWN_SOURCE: NodeId = 0
 """Who published is not told to customers."""
 
-_NO_KEY = bytes(DIGEST_BYTES)
+_NO_KEY = bytes(SHORT_DIGEST_BYTES)
 _SLICE = 512
 """Messages of one block at a door: 512 of 8,824 bytes are 4.5 MB, and a message there has at most 16."""
 

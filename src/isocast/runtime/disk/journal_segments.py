@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from isocast.terms.errors import JournalError, RemoteProtocolError
@@ -125,9 +124,7 @@ class Segment:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -254,7 +251,7 @@ def _group(
     return group, None
 
 
-# ---- What a journal looks like after a crash: where its last whole block ends, and what lies behind it.
+# What a journal looks like after a crash: where its last whole block ends, and what lies behind it.
 #
 # A process that is killed leaves the beginning of a block. A machine that loses power may leave zeros, where the file
 # was made longer before it was filled. Both are cut off. Everything else that is wrong is damage, and stays.

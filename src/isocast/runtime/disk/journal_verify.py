@@ -15,6 +15,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from isocast.checks.journals import Breach, FaultKind, JournalWalk
+from isocast.checks.shuffles import Shuffles, ShuffleWalk
+from isocast.checks.vouchers import Vouched, VoucherWalk
 from isocast.runtime.disk.journal_record import JournalRecord, missing_beginning, read_record
 from isocast.runtime.disk.journal_segments import Segment, SegmentFile, segment_files
 from isocast.terms.errors import JournalError, RemoteProtocolError
@@ -27,13 +29,14 @@ from isocast.wire.journal import (
     BlockHeader,
     segment_of_name,
 )
-from isocast.wire.journal_blocks import BlockView
+from isocast.wire.journal_blocks import DIRECTORY_OFFSETS, BlockView
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import DIGEST_BYTES
 
 __all__ = [
     "BlockVisitor",
     "JournalFault",
+    "Prover",
     "SetAside",
     "VerifyReport",
     "set_aside_blocks",
@@ -45,10 +48,12 @@ __all__ = [
 
 _FAULTS_KEPT = 1_000
 """Of each report; all are counted."""
-_LABEL_BYTES = 32
+_LABEL_BYTES = DIRECTORY_OFFSETS["first_event"]
 """The first three columns of a directory: source, number and digest."""
 _PROGRESS_BYTES = 4 << 20
 
+Prover: TypeAlias = Callable[[int], VoucherWalk]
+"""Makes the judge of S17 for the journal of a stripe."""
 BlockVisitor: TypeAlias = Callable[[int, BlockView], None]
 """Told the offset and the view of every sound block, in order."""
 
@@ -101,6 +106,10 @@ class VerifyReport:
     """What the journal says of itself: where it begins and why, and what Δ_A was."""
     unjudged_delays: int = 0
     """Blocks of a site's own of which nobody says what Δ_A was: they are held to their own instant alone."""
+    shuffles: Shuffles = field(default_factory=Shuffles)
+    """Tokens that stand in the order of their keys."""
+    vouched: Vouched | None = None
+    """What a majority vouched for; None if nobody asked."""
 
     @property
     def is_sound(self) -> bool:
@@ -116,13 +125,16 @@ def verify(
     start: int = SEGMENT_HEADER_BYTES,
     stop: int | None = None,
     record: JournalRecord | None = None,
+    prover: Prover | None = None,
 ) -> VerifyReport:
     """Check every byte of a directory or a segment; `progress` is told bytes done and bytes in all.
 
     Of one segment, `start` and `stop` choose the blocks that begin at or behind the one, and before the other. The
-    journal's own record says where it begins and what Δ_A was, unless another `record` is given.
+    journal's own record says where it begins and what Δ_A was, unless another `record` is given. With a `prover` what a
+    majority vouched for is proven, too (S17).
     """
     found = _Verifier(segment_files(where), progress, visit, start, stop)
+    found.prove_with(prover)
     found.take_record(where if where.is_dir() else where.parent, record)
     if where.is_dir():
         found.judge_beginning()
@@ -147,11 +159,20 @@ class _Verifier:
         self._progress = progress
         self._visit = visit
         self._walk = JournalWalk()
+        self._shuffles = ShuffleWalk()
+        self.report.shuffles = self._shuffles.report
+        self._vouchers: VoucherWalk | None = None
         self._is_site = True
         self._labels = blake2b(digest_size=DIGEST_BYTES)
         self._events = blake2b(digest_size=DIGEST_BYTES)
         self._path = ""
         self._offset = 0
+
+    def prove_with(self, prover: Prover | None) -> None:
+        """Hold every block against what its journal keeps to be proven by."""
+        if prover is not None and self._files:
+            self._vouchers = prover(self._files[0].stripe)
+            self.report.vouched = self._vouchers.report
 
     def take_record(self, directory: Path, given: JournalRecord | None) -> None:
         """What the journal says of itself, or what somebody else says of it."""
@@ -193,6 +214,9 @@ class _Verifier:
             done += size
         if self._progress is not None:
             self._progress(total, total)
+        self._shuffles.end()
+        if self._vouchers is not None:
+            self._vouchers.end()
         report.labels_digest = self._labels.hexdigest()
         report.events_digest = self._events.hexdigest()
         return report
@@ -241,6 +265,9 @@ class _Verifier:
             report.first_sequence = header.first_sequence
         for breach in self._walk.take(block, self._delay_ns(header)):
             self._breach(breach)
+        for breach in [] if self._vouchers is None else self._vouchers.take(block):
+            self._breach(breach)
+        self._shuffles.take(block)
         report.messages += header.messages
         report.fetched_messages += header.messages * header.fetched
         report.events += header.events
@@ -275,7 +302,7 @@ class _Verifier:
             self.report.faults.append(fault)
 
 
-# ---- A journal in which something is damaged: the damage is set aside, and the node fills its journal again.
+# A journal in which something is damaged: the damage is set aside, and the node fills its journal again.
 #
 # The segment with the damage, and all later ones, get another name, `….isoj.damaged`; nothing of them is thrown away.
 # The whole blocks before the damage stay in the journal, which now ends there. When the node starts, it takes the whole

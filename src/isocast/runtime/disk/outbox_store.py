@@ -1,6 +1,6 @@
 """What a source must not forget: incarnation, messages still owed, clients' keys; and what stores have in common.
 
-A message's seal takes its nonce from (incarnation, number), so no number may be used twice in one incarnation. As
+A label is (incarnation, number) and must name one message, so no number may be used twice in one incarnation. As
 long as everything that was acknowledged is still there, a source that starts again goes on in its incarnation, and
 the numbers continue. Where the end may be missing, because the machine went down under the durability `process`, or
 is missing, because the store is shorter than what it acknowledged or than what the ring has of it, it begins a new one:
@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import time
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from isocast.ring.effects import OutboxAppended, OutboxFreed, Record
@@ -33,7 +32,7 @@ from isocast.terms.ids import Label, NodeId
 __all__ = ["InDoubt", "NodeStore", "OutboxStore", "nothing_loose", "open_outbox_store"]
 
 
-# ---- What the stores of sites, sources and servers have in common.
+# What the stores of sites, sources and servers have in common.
 
 
 class NodeStore(ABC):
@@ -47,9 +46,7 @@ class NodeStore(ABC):
         """Itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
 
@@ -190,7 +187,7 @@ class Outbox:
                 raise ValueError(f"a snapshot at number {snapshot.next_number}, and the next is {state.next_number}")
             return
         self.incarnation, self.base = snapshot.incarnation, snapshot.base
-        state.next_number = snapshot.next_number
+        state.next_number, state.chain = snapshot.next_number, snapshot.chain
         state.keys.update(snapshot.keys)
         while len(state.keys) > state.keys_max:
             state.keys.popitem(last=False)
@@ -321,5 +318,7 @@ class OutboxStore(NodeStore):
         """What a segment begins with now."""
         outbox = self._outbox
         return outbox_snapshot(
-            OutboxSnapshot(outbox.incarnation, outbox.state.next_number, outbox.base, outbox.state.keys)
+            OutboxSnapshot(
+                outbox.incarnation, outbox.state.next_number, outbox.base, outbox.state.chain, outbox.state.keys
+            )
         )

@@ -21,6 +21,7 @@ from itertools import accumulate, pairwise
 from struct import Struct, error
 from struct import pack as pack_values
 from struct import unpack_from as unpack_values
+from typing import Any
 
 from isocast.ring.effects import (
     BallotChosen,
@@ -39,8 +40,8 @@ from isocast.runtime.disk.store import Frame
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.codec import decode, encode
-from isocast.wire.packets import DIGEST_BYTES, Data, NewRing
-from isocast.wire.token_body import decode_token_body, token_body
+from isocast.wire.packets import SHORT_DIGEST_BYTES, Data, NewRing
+from isocast.wire.token_body import decode_token_body, token_bytes
 
 __all__ = [
     "RecordKind",
@@ -63,11 +64,11 @@ __all__ = [
 ]
 
 
-# ---- A checkpoint of a log as bytes: in a site's store, and on its way from one site's door to another.
+# A checkpoint of a log as bytes: in a site's store, and on its way from one site's door to another.
 
 
-_POINT = Struct("<QII16sqQ16sHI")
-"""Token, epoch, digest, instant, next sequence, reveal; sizes of U and of the table of sources."""
+_POINT = Struct("<QII32sqQ16sQHI")
+"""Token, epoch, digest, instant, next sequence, reveal, last order; sizes of U and of the table of sources."""
 
 
 def checkpoint_bytes(point: Checkpoint) -> bytes:
@@ -81,6 +82,7 @@ def checkpoint_bytes(point: Checkpoint) -> bytes:
             point.instant,
             point.next_sequence,
             point.reveal,
+            point.order,
             len(universe),
             len(numbers),
         )
@@ -94,9 +96,8 @@ def checkpoint_bytes(point: Checkpoint) -> bytes:
 def read_checkpoint(packed: bytes) -> Checkpoint:
     """The checkpoint in these bytes, all of them; ValueError for bytes that no writer made."""
     try:
-        token_number, epoch, server, digest, instant, next_sequence, reveal, members, sources = _POINT.unpack_from(
-            packed
-        )
+        fields = _POINT.unpack_from(packed)
+        token_number, epoch, server, digest, instant, next_sequence, reveal, order, members, sources = fields
         universe = unpack_values(f"<{members}Q", packed, _POINT.size)
         flat = unpack_values(f"<{2 * sources}Q", packed, _POINT.size + 8 * members)
     except error as reason:
@@ -106,7 +107,8 @@ def read_checkpoint(packed: bytes) -> Checkpoint:
     numbers = dict(zip(flat[:sources], flat[sources:], strict=True))
     if len(numbers) != sources or next_sequence < 1 or list(universe) != sorted(set(universe)):
         raise ValueError("a checkpoint that contradicts itself")
-    return Checkpoint(token_number, Epoch(epoch, server), digest, instant, next_sequence, reveal, universe, numbers)
+    reached = token_number, Epoch(epoch, server), digest, instant, next_sequence, reveal
+    return Checkpoint(*reached, universe, numbers, order)
 
 
 class RecordKind(IntEnum):
@@ -141,7 +143,7 @@ _REPLACED = Struct("<II")
 """Entries of the suffix, length of the checkpoint."""
 _OUTGOING = Struct("<QI")
 """The first number, and how many messages."""
-_NUMBER = Struct("<Q")
+_FREED = Struct("<Q32s")
 
 
 def record_frames(record: Record) -> list[Frame]:
@@ -168,24 +170,21 @@ def _frames(record: Record) -> list[Frame]:
             return [Frame(RecordKind.PROMISE, _EPOCH.pack(*ballot))]
         case OutboxAppended():
             return [outgoing_frame((record,))]
-        case OutboxFreed(base):
-            return [Frame(RecordKind.FREED, _NUMBER.pack(base))]
+        case OutboxFreed(base, chain):
+            return [Frame(RecordKind.FREED, _FREED.pack(base, chain))]
         case BallotChosen(ballot):
             return [Frame(RecordKind.BALLOT, _EPOCH.pack(*ballot))]
         case RingDecided(ring):
             return [Frame(RecordKind.DECIDED, ring_bytes(ring))]
 
 
-# ---- entries
-
-
 def _entry_frame(entry: LogEntry, kind: RecordKind) -> Frame:
     """The fast way: one pass over the messages for each column, and no payload is touched."""
     token, messages = entry.token, entry.messages
     count = len(messages)
-    if count != token.count or len(entry.shuffle_key) != DIGEST_BYTES:
+    if count != token.count or len(entry.shuffle_key) != SHORT_DIGEST_BYTES:
         raise LocalProtocolError(f"token {token.token_number} with {count} messages of {token.count}")
-    body = token_body(token)
+    body = token_bytes(token)
     payloads = [message.payload for message in messages]
     lengths = list(map(len, payloads))
     epochs = [message.epoch for message in messages]
@@ -266,9 +265,6 @@ def verify_entry(kind: int, checked: bytes, loose: bytes) -> None:
     """Raise ValueError for a frame whose loose bytes do not fit its checked ones."""
     if kind in (RecordKind.ENTRY, RecordKind.SUFFIX):
         read_entry(checked, loose)
-
-
-# ---- the others
 
 
 def ring_bytes(ring: NewRing) -> bytes:
@@ -354,7 +350,8 @@ def _pieces(data: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
 
 def read_freed(checked: bytes) -> OutboxFreed:
     """How far an outbox is stable."""
-    return OutboxFreed(*_whole(_NUMBER, checked))
+    base, chain = _whole(_FREED, checked)
+    return OutboxFreed(base, chain)
 
 
 def read_ballot(checked: bytes) -> BallotChosen:
@@ -374,7 +371,7 @@ def _fixed(layout: Struct, checked: bytes) -> tuple[int, ...]:
         raise ValueError(f"a record of {len(checked)} bytes, shorter than its fixed fields") from reason
 
 
-def _whole(layout: Struct, checked: bytes) -> tuple[int, ...]:
+def _whole(layout: Struct, checked: bytes) -> tuple[Any, ...]:
     if len(checked) != layout.size:
         raise ValueError(f"a record of {len(checked)} bytes, {layout.size} expected")
     return layout.unpack(checked)

@@ -32,9 +32,9 @@ _owner = [0]
 
 
 @contextmanager
-def scratch_directory(purpose: str) -> Iterator[Path]:
+def scratch_directory(purpose: str, parent: Path | None = None) -> Iterator[Path]:
     """A new directory, until the block ends."""
-    place = new_directory(purpose)
+    place = new_directory(purpose, parent)
     try:
         yield place
     finally:

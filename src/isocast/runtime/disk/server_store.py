@@ -109,7 +109,7 @@ class ServerStore(NodeStore):
         return server_snapshot(self.state)
 
 
-# ---- What a node must not forget of plans of lines: two small files, written in turn and in place (§4.3).
+# What a node must not forget of plans of lines: two small files, written in turn and in place (§4.3).
 #
 # Nothing is renamed or truncated: on many filesystems either waits for the disk, and a receiver keeps a plan at the
 # very moment when a new ring's first tokens are due. Whichever file is whole and newer counts.
@@ -193,7 +193,7 @@ def _kept(content: bytes) -> tuple[int, LineState]:
     digest, number, length = _HEAD.unpack_from(content)
     signed = content[_DIGEST_BYTES : _HEAD.size + length]
     if blake2b(signed, digest_size=_DIGEST_BYTES).digest() != digest:
-        raise ValueError("is not what was written")
+        raise ValueError("has a wrong checksum")
     ack, *plans = [decode(frame) for frame in _frames(content[_HEAD.size : _HEAD.size + length])]
     by_version = {lines.version: lines for lines in plans if isinstance(lines, Lines)}
     if not isinstance(ack, LineAck) or len(plans) > _FRAMES_MAX - 1 or len(by_version) != len(plans):

@@ -54,7 +54,7 @@ from isocast.wire.token_body import token_digest
 __all__ = ["SiteLog", "SiteStore", "open_site_store", "site_secret"]
 
 
-# ---- A site's log on disk: where each entry lies, and what the records say when they are read again.
+# A site's log on disk: where each entry lies, and what the records say when they are read again.
 
 
 _OFFSET_BITS = 40
@@ -449,7 +449,7 @@ class SiteStore(NodeStore):
         return tuple(entries)
 
 
-# ---- A site's own secret, from which the nonces of the keyed shuffle are made (protocol §2).
+# A site's own secret, from which the nonces of the keyed shuffle are made (protocol §2).
 #
 # Nobody else may know it before a nonce is revealed, so it is in no key file; it must outlive the process, since what
 # was committed to is revealed a cycle later.
@@ -458,9 +458,9 @@ class SiteStore(NodeStore):
 _BYTES = 32
 
 
-def site_secret(directory: Path) -> bytes:
-    """The secret in a site's directory, made at its first start."""
-    path = directory / "nonces.secret"
+def site_secret(directory: Path, name: str = "nonces.secret") -> bytes:
+    """A secret in a node's directory, made at its first start: of a site's nonces, or of a source's key chains."""
+    path = directory / name
     try:
         if not path.exists():
             _make(path)
@@ -468,7 +468,7 @@ def site_secret(directory: Path) -> bytes:
     except OSError as reason:
         raise StoreError(str(path), f"cannot be used: {reason.strerror}") from reason
     if len(secret) != _BYTES:
-        raise StoreError(str(path), f"must have {_BYTES} bytes: remove it and restart the site")
+        raise StoreError(str(path), f"must have {_BYTES} bytes: remove it and restart the node")
     return secret
 
 

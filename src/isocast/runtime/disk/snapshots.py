@@ -30,10 +30,11 @@ __all__ = [
     "site_snapshot",
 ]
 
-_SITE = Struct("<QII16sqQ16sIIQHII")
-"""Checkpoint (token, epoch, digest, instant, next sequence, reveal), promised, held; sizes of U, sources and ring."""
-_OUTBOX = Struct("<IQQI")
-"""Incarnation, next number, base, how many keys."""
+_SITE = Struct("<QII32sqQ16sQIIQHII")
+"""Checkpoint (token, epoch, digest, instant, next sequence, reveal, last order), promised, held; three sizes: of U, of
+the table of sources, of the ring."""
+_OUTBOX = Struct("<IQQ32sI")
+"""Incarnation, next number, base, chain, how many keys."""
 _SERVER = Struct("<III")
 """Ballot, length of the ring."""
 
@@ -54,6 +55,8 @@ class OutboxSnapshot(NamedTuple):
     incarnation: int
     next_number: int
     base: int
+    chain: bytes
+    """Of a source that signs, behind the last message below `base`."""
     keys: dict[bytes, int]
 
 
@@ -71,6 +74,7 @@ def site_snapshot(snapshot: SiteSnapshot) -> Frame:
                 point.instant,
                 point.next_sequence,
                 point.reveal,
+                point.order,
                 *promised,
                 held,
                 len(universe),
@@ -91,8 +95,8 @@ def read_site_snapshot(checked: bytes) -> SiteSnapshot:
     """A site's snapshot from a frame."""
     try:
         fields = _SITE.unpack_from(checked)
-        token_number, epoch, server, digest, instant, next_sequence, reveal = fields[:7]
-        promised, promised_server, held, members, sources, ring_length = fields[7:]
+        token_number, epoch, server, digest, instant, next_sequence, reveal, order = fields[:8]
+        promised, promised_server, held, members, sources, ring_length = fields[8:]
         at = _SITE.size
         universe = unpack_values(f"<{members}Q", checked, at)
         at += 8 * members
@@ -103,17 +107,18 @@ def read_site_snapshot(checked: bytes) -> SiteSnapshot:
     if at + ring_length != len(checked):
         raise ValueError("inconsistent lengths in a snapshot")
     numbers = dict(zip(flat[:sources], flat[sources:], strict=True))
-    point = Checkpoint(token_number, Epoch(epoch, server), digest, instant, next_sequence, reveal, universe, numbers)
+    reached = token_number, Epoch(epoch, server), digest, instant, next_sequence, reveal
+    point = Checkpoint(*reached, universe, numbers, order)
     ring = read_ring(checked[at:]) if ring_length else None
     return SiteSnapshot(point, Epoch(promised, promised_server), ring, held)
 
 
 def outbox_snapshot(snapshot: OutboxSnapshot) -> Frame:
     """An outbox's snapshot as a frame: column by column, since it remembers tens of thousands of keys."""
-    incarnation, next_number, base, keys = snapshot
+    incarnation, next_number, base, chain, keys = snapshot
     try:
         parts = (
-            _OUTBOX.pack(incarnation, next_number, base, len(keys)),
+            _OUTBOX.pack(incarnation, next_number, base, chain, len(keys)),
             pack_values(f"<{len(keys)}Q", *keys.values()),
             pack_values(f"<{len(keys)}H", *map(len, keys)),
             *keys,
@@ -126,7 +131,7 @@ def outbox_snapshot(snapshot: OutboxSnapshot) -> Frame:
 def read_outbox_snapshot(checked: bytes) -> OutboxSnapshot:
     """An outbox's snapshot from a frame."""
     try:
-        incarnation, next_number, base, count = _OUTBOX.unpack_from(checked)
+        incarnation, next_number, base, chain, count = _OUTBOX.unpack_from(checked)
         numbers = unpack_values(f"<{count}Q", checked, _OUTBOX.size)
         lengths = unpack_values(f"<{count}H", checked, _OUTBOX.size + 8 * count)
     except error as reason:
@@ -138,7 +143,7 @@ def read_outbox_snapshot(checked: bytes) -> OutboxSnapshot:
     for number, length in zip(numbers, lengths, strict=True):
         keys[checked[at : at + length]] = number
         at += length
-    return OutboxSnapshot(incarnation, next_number, base, keys)
+    return OutboxSnapshot(incarnation, next_number, base, chain, keys)
 
 
 def server_snapshot(state: ServerState) -> Frame:

@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 
-# ---- Append-only files of checksummed frames: how the protocol's state lies on a disk.
+# Append-only files of checksummed frames: how the protocol's state lies on a disk.
 #
 # A segment begins with 36 bytes, and frames follow without gaps. All integers are little-endian:
 #
@@ -77,8 +77,10 @@ __all__ = [
 
 
 FILE_MAGIC = b"ISOSTORE"
-VERSION = 1
+VERSION = 2
 """Raised whenever the meaning of any byte changes."""
+OTHER_VERSION = "finish with the isocast that wrote it, or begin in an empty directory"
+"""What to do about a file of another version."""
 _FRAME_MAGIC = b"IF"
 _FIRST = 1
 _MORE = 2
@@ -213,7 +215,7 @@ class StoreSegment:
         if magic != FILE_MAGIC or _CRC.unpack_from(start, _FILE.size)[0] != crc32(start[: _FILE.size]):
             raise WrongBytesError("the file's first bytes are not those of a store")
         if version != VERSION:
-            raise WrongBytesError(f"format version {version}; this program reads version {VERSION}")
+            raise WrongBytesError(f"format version {version}; this program reads version {VERSION}: {OTHER_VERSION}")
         if (found_role, found_node, found_number) != (role, node, number):
             raise WrongBytesError(
                 f"segment {found_number} of node {found_node} in role {found_role}: "
@@ -315,7 +317,7 @@ class StoreSegment:
         return header.kind, checked, loose
 
 
-# ---- How much of a store was acknowledged: a mark beside the segments, moved after each write, before its caller
+# How much of a store was acknowledged: a mark beside the segments, moved after each write, before its caller
 # goes on.
 #
 # A process that is killed leaves its last write whole, in part or not at all, and nobody was told of it. Bytes below

@@ -237,7 +237,7 @@ def locked(directory: Path) -> int:
     return fd
 
 
-# ---- How a store writes and what it counts.
+# How a store writes and what it counts.
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 
-# ---- What a gateway has sent, on disk: for requests, and so that it goes on with the same numbers after a restart.
+# What a gateway has sent, on disk: for requests, and so that it goes on with the same numbers after a restart.
 #
 # A day has a folder. In it, of the sequence: `core.events`, the records as they were received, and `core.index`; of
 # each session: `SESSION.itch`, an ITCH 5.0 file like any other, and `SESSION.index`. Sessions are written before the
@@ -230,7 +230,7 @@ class DayArchive:
         self._index.close()
 
 
-# ---- A gateway's checkpoints: from which message on a restart has to write its sessions again, and with what state.
+# A gateway's checkpoints: from which message on a restart has to write its sessions again, and with what state.
 #
 # A checkpoint is one file of a day, replaced as a whole: a digest, then arrays of numpy, none of them objects. It is
 # behind what the archive counts, never before it. One that is damaged, or of another day's archive, is none: then the

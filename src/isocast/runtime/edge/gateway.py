@@ -27,6 +27,7 @@ from isocast.runtime.edge.feed import EdgeBlock, EdgeFeed
 from isocast.runtime.edge.narrow.archive import ANSWERS_A_SECOND, DeskCounts, RequestDesk
 from isocast.runtime.net.sockets import Endpoint, Outlet, multicast_outlet
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.quantities import counted
 
 __all__ = ["GatewayCounts", "ItchGateway", "groups_of"]
 
@@ -62,6 +63,10 @@ class GatewayCounts(DeskCounts):
     messages: int = 0
     """Of the sequence."""
     events: int = 0
+    opaque: int = 0
+    """Opaque messages, for which ITCH has no form: they stay out of the feed."""
+    unreadable: int = 0
+    """Messages of the sequence that are neither events nor opaque messages."""
     itch_messages: int = 0
     """All that got a number: those sent live, sent late, and not sent."""
     sent_live: int = 0
@@ -187,6 +192,8 @@ class ItchGateway:
     def _made(self, batch: ReceivedBatch) -> Iterator[list[EdgeBlock | SessionEnd]]:
         """What each message of a batch gives: it is on disk, so that nothing may come between it and its sending."""
         waited = self.feed.is_waiting
+        self.counts.opaque += len(batch.opaque)
+        self.counts.unreadable += batch.unreadable
         sequences, releases = batch.sequences, batch.releases
         bounds = np.flatnonzero(np.diff(sequences)) + 1
         starts = [0, *bounds.tolist()] if len(sequences) else []
@@ -261,7 +268,7 @@ class ItchGateway:
             self._told(f"{late / 10**9:.1f} s behind the releases: messages go out late, or are kept for requests only")
         elif late <= LATE_NS and self._is_behind:
             self._is_behind = False
-            done = f"{counts.sent_late:,} ITCH messages were sent late so far, {counts.not_sent:,} were not multicast"
+            done = f"{counted(counts.sent_late, 'ITCH message')} sent late so far, {counts.not_sent:,} not multicast"
             self._told(f"up to date: {done}")
 
     # ---- by itself

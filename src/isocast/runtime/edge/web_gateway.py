@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from time import time_ns
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -24,10 +26,15 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Origin
 
 from isocast.hierarchy.latest import LatestTable
-from isocast.runtime.client.received import ReceivedBatch
+from isocast.runtime.client.live_tape import depth_fields
+from isocast.runtime.client.received import BatchKind, ReceivedBatch
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError, TransportError
-from isocast.terms.market import Symbol
+from isocast.terms.market import EventKind, Symbol
+from isocast.ticker.books import DAY_MARK, OrderBooks, is_of_books
+from isocast.ticker.views import depth_of
 from isocast.wire.events import EventArray
+from isocast.wire.names import InstrumentNames
+from isocast.wire.opaque import check_topic
 
 __all__ = [
     "CLIENTS_MAX",
@@ -50,7 +57,8 @@ __all__ = [
 # a snapshot instead, as soon as it takes anything at all. So nobody's slowness costs memory, or touches anybody else.
 
 
-EventNaming: TypeAlias = Callable[[tuple[int, int, int, bytes, bytes, int, int, int, int, int]], dict[str, object]]
+_Event: TypeAlias = tuple[int, int, int, bytes, bytes, int, int, int, int, int]
+EventNaming: TypeAlias = Callable[[_Event], dict[str, object]]
 """An event of `events.tolist()` by names, as programs read it."""
 
 ROWS_MAX = 20_000
@@ -61,6 +69,10 @@ SYMBOLS_MAX = 10_000
 """For one client; more is everything."""
 _EVERYTHING = "*"
 _WORDS = ("subscribe", "unsubscribe")
+_DEPTH = "depth"
+_BOOKS_AT_ONCE = 100
+"""Books in one message."""
+_TOPICS = "topics"
 _NOTICES_MAX = 16
 
 
@@ -68,47 +80,66 @@ class _Waiting(NamedTuple):
     first: int
     last: int
     rows: list[str]
+    opaque: list[str]
+    """Those of them that no snapshot tells."""
 
 
 def read_wish(raw: str | bytes) -> dict[str, list[str]]:
-    """Symbols under subscribe and unsubscribe, as a client asks for them; RemoteProtocolError for anything else."""
+    """Symbols under subscribe and unsubscribe, topics under topics; RemoteProtocolError for anything else."""
     if isinstance(raw, bytes):
         raise RemoteProtocolError("expected text, got bytes")
     try:
         wish = json.loads(raw)
     except (ValueError, RecursionError):
         raise RemoteProtocolError("this is not JSON") from None
-    if not isinstance(wish, dict) or not wish or not set(wish) <= set(_WORDS):
+    if not isinstance(wish, dict) or not wish or not set(wish) <= {*_WORDS, _TOPICS, _DEPTH}:
         raise RemoteProtocolError('expected an object such as {"subscribe": ["IBM"]}')
-    return {word: _symbols(names) for word, names in wish.items()}
+    return {word: _names(names, is_topic=word == _TOPICS) for word, names in wish.items() if word != _DEPTH}
 
 
-def _symbols(names: object) -> list[str]:
+def read_depth(raw: str | bytes, most: int) -> int | None:
+    """How many levels of books a message that `read_wish` has read asks for; None if it does not say."""
+    depth = json.loads(raw).get(_DEPTH)
+    if depth is None:
+        return None
+    if not most:
+        raise RemoteProtocolError("this gateway serves no books: it was started without --depth")
+    if not isinstance(depth, int) or isinstance(depth, bool) or not 0 <= depth <= most:
+        raise RemoteProtocolError(f"depth must be a whole number up to {most}")
+    return depth
+
+
+def _names(names: object, *, is_topic: bool) -> list[str]:
     if names == _EVERYTHING:
         return [_EVERYTHING]
+    what = _TOPICS if is_topic else "symbols"
     if not isinstance(names, list) or len(names) > SYMBOLS_MAX:
-        raise RemoteProtocolError(f'expected a list of at most {SYMBOLS_MAX:,} symbols, or "*"')
+        raise RemoteProtocolError(f'expected a list of at most {SYMBOLS_MAX:,} {what}, or "*"')
+    for name in names:
+        if not isinstance(name, str):
+            raise RemoteProtocolError(f"{name!r} is not a {what.removesuffix('s')}")
     try:
-        return [str(Symbol(name)) for name in names if isinstance(name, str) or _refuse(name)]
+        return [check_topic(name) if is_topic else str(Symbol(name)) for name in names]
     except LocalProtocolError as reason:
         raise RemoteProtocolError(str(reason)) from None
-
-
-def _refuse(name: object) -> bool:
-    raise RemoteProtocolError(f"{name!r} is not a symbol")
 
 
 class WebClient:
     """One client's wishes and what waits for it."""
 
-    def __init__(self, row: EventNaming, rows_max: int = ROWS_MAX) -> None:
-        """It has asked for nothing yet."""
+    def __init__(self, row: EventNaming, rows_max: int = ROWS_MAX, depth_max: int = 0) -> None:
+        """It has asked for nothing yet; it may ask for so many levels of books."""
+        self._depth_max = depth_max
+        self._depth = 0
+        self._books: dict[bytes, None] = {}
+        """Symbols whose books have changed since it was told."""
         self.missed = 0
         """Rows that it did not get, in all."""
         self._row = row
         self._rows_max = rows_max
         self._everything = False
         self._symbols: set[str] = set()
+        self._topics: set[str] = set()
         self._wanted: npt.NDArray[np.bytes_] = np.empty(0, "S8")
         self._waiting: deque[_Waiting] = deque()
         self._rows = 0
@@ -121,7 +152,7 @@ class WebClient:
     @property
     def is_subscribed(self) -> bool:
         """Whether it wants anything."""
-        return self._everything or bool(self._symbols)
+        return self._everything or bool(self._symbols or self._topics)
 
     # ---- what it says
 
@@ -129,19 +160,25 @@ class WebClient:
         """A message of the client; one that is wrong is answered, and changes nothing."""
         try:
             wish = read_wish(raw)
+            depth = read_depth(raw, self._depth_max)
             symbols = self._after(wish)
         except RemoteProtocolError as reason:
             self._notices.append(json.dumps({"type": "error", "text": str(reason)}))
+            return
+        self._topics = set(wish.get(_TOPICS, self._topics))
+        if not set(wish) & set(_WORDS):
             return
         if _EVERYTHING in wish.get("unsubscribe", ()):
             self._everything, symbols = False, set()
         if _EVERYTHING in wish.get("subscribe", ()):
             self._everything = True
+        self._depth = self._depth if depth is None else depth
         self._symbols = symbols
         self._wanted = np.array(sorted(symbols), "S8")
-        self._waiting.clear()
-        self._rows, self._parts, self._missed = 0, None, None
-        self._snapshot_wanted = self.is_subscribed
+        self._drop_events()
+        self._parts, self._missed = None, None
+        self._snapshot_wanted = self._everything or bool(symbols)
+        self._books.clear()
 
     def _after(self, wish: dict[str, list[str]]) -> set[str]:
         symbols = self._symbols | (set(wish.get("subscribe", ())) - {_EVERYTHING})
@@ -156,12 +193,23 @@ class WebClient:
         """Which of them it wants; events of a whole floor are everybody's."""
         if self._everything:
             return np.ones(len(events), np.bool_)
+        if not self._symbols:
+            return np.zeros(len(events), np.bool_)
         found: npt.NDArray[np.bool_] = np.isin(events["symbol"], self._wanted) | (events["symbol"] == b"")
         return found
 
-    def add(self, first: int, last: int, rows: Sequence[str]) -> None:
-        """Rows of messages that followed; kept if there is room and no snapshot will tell them anyway."""
-        if not rows or self._snapshot_wanted:
+    def wants_topic(self, topic: str) -> bool:
+        """Whether it asked for the opaque messages of a topic."""
+        return topic in self._topics or _EVERYTHING in self._topics
+
+    def add(self, first: int, last: int, rows: Sequence[str], opaque: Sequence[str] = ()) -> None:
+        """Rows of messages that followed; kept if there is room and no snapshot will tell them anyway.
+
+        `opaque` are those of them that no snapshot tells.
+        """
+        if self._snapshot_wanted:
+            rows = opaque
+        if not rows:
             return
         if self._missed or self._rows + len(rows) > self._rows_max:
             lost = self._rows + len(rows)
@@ -171,8 +219,20 @@ class WebClient:
             self._waiting.clear()
             self._rows = 0
             return
-        self._waiting.append(_Waiting(first, last, list(rows)))
+        self._waiting.append(_Waiting(first, last, list(rows), list(opaque)))
         self._rows += len(rows)
+
+    def note_books(self, symbols: Iterable[bytes]) -> None:
+        """The books of these have changed; it hears how they are when it takes the next message, not each change."""
+        if self._depth:
+            wanted = symbols if self._everything else (name for name in symbols if name.decode() in self._symbols)
+            self._books.update(dict.fromkeys(wanted))
+
+    def _drop_events(self) -> None:
+        """A snapshot tells them; opaque messages stay."""
+        kept = [_Waiting(some.first, some.last, some.opaque, some.opaque) for some in self._waiting if some.opaque]
+        self._waiting = deque(kept)
+        self._rows = sum(len(some.rows) for some in kept)
 
     def _first(self, otherwise: int) -> int:
         return self._waiting[0].first if self._waiting else otherwise
@@ -183,7 +243,7 @@ class WebClient:
 
     # ---- what it is told
 
-    def next_text(self, table: LatestTable) -> str | None:
+    def next_text(self, table: LatestTable, books: OrderBooks | None = None) -> str | None:
         """The next message for it; None if there is nothing."""
         beat, self._beat = self._beat, None
         if self._notices:
@@ -199,13 +259,22 @@ class WebClient:
             self._snapshot_wanted = True
             return json.dumps({"type": "conflated", "first": first, "last": last, "rows": count})
         if self._snapshot_wanted:
-            # Everything that waits is in the table already.
+            # Every event that waits is in the table already.
             self._snapshot_wanted = False
-            self._waiting.clear()
-            self._rows = 0
+            self._drop_events()
             self._parts = self._snapshot(table)
             return next(self._parts)
-        return self._events() or beat
+        return self._events() or self._changed_books(books, table.next_sequence - 1) or beat
+
+    def _changed_books(self, books: OrderBooks | None, sequence: int) -> str | None:
+        if not self._books or books is None:
+            return None
+        rows = []
+        for name in list(self._books)[:_BOOKS_AT_ONCE]:
+            del self._books[name]
+            own = books.of_symbol(int.from_bytes(name, "little"))
+            rows.append(depth_fields(depth_of(name.decode("ascii"), own, self._depth)))
+        return json.dumps({"type": "books", "sequence": sequence, "rows": rows})
 
     def _events(self) -> str | None:
         if not self._waiting:
@@ -239,6 +308,8 @@ BEAT_S = 1.0
 LOCAL_PAGES = re.compile(r"https?://(localhost|127\.0\.0\.1)(:\d+)?")
 """Pages of this machine; those of others must be named, or any site that somebody visits could read along."""
 _TRY_LATER = 1013
+_OPEN_S = 5.0
+"""For TLS and the request of a client together."""
 
 
 class Batches(Protocol):
@@ -253,6 +324,8 @@ class WebCounts:
     """What happened so far."""
 
     events: int = 0
+    opaque: int = 0
+    """Opaque messages, whoever wanted them."""
     clients: int = 0
     """That ever came."""
     refused: int = 0
@@ -267,28 +340,39 @@ class WebCounts:
 class WebGateway:
     """Runs until it is cancelled."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where, for whom, and a bound on everything
         self,
         address: str,
         port: int,
-        row: EventNaming,
+        row: Callable[[_Event, InstrumentNames | None], dict[str, object]],
         *,
         origins: Sequence[str] = (),
         rows_max: int = ROWS_MAX,
         clients_max: int = CLIENTS_MAX,
         take_s: float = TAKE_S,
+        depth_max: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`origins` are pages of other machines that may connect; port 0 takes a free one."""
+        """`origins` are pages of other machines that may connect; port 0 takes a free one; with `tls`, by wss alone.
+
+        `row` names the fields of an event, and calls instruments by their full names, as far as those are known. With
+        `depth_max` it follows the books of floors that publish orders, and clients may ask for so many levels.
+        """
+        self.books = OrderBooks() if depth_max else None
+        self._depth_max = depth_max
+        self._heard = 0
         self.counts = WebCounts()
         self.place = address, port
         """Where it is heard, once it runs."""
         self.table = LatestTable()
         self.ready = asyncio.Event()
         self._row = row
+        self._names: InstrumentNames | None = None
         self._origins: list[Origin | re.Pattern[str] | None] = [None, LOCAL_PAGES, *map(Origin, origins)]
         self._rows_max = rows_max
         self._clients_max = clients_max
         self._take_s = take_s
+        self._tls = tls
         self._clients: dict[WebClient, asyncio.Event] = {}
 
     async def run(self, listening: AbstractAsyncContextManager[Batches]) -> None:
@@ -314,6 +398,8 @@ class WebGateway:
                 max_size=MESSAGE_BYTES_MAX,
                 compression=None,
                 close_timeout=2,
+                open_timeout=_OPEN_S,
+                ssl=self._tls,
             )
         except OSError as reason:
             address, port = self.place
@@ -327,29 +413,63 @@ class WebGateway:
 
     def receive(self, batch: ReceivedBatch) -> None:
         """Everything to those who want it."""
+        self._names = batch.names
         self.counts.events += len(batch)
-        if not len(batch):
+        self.counts.opaque += len(batch.opaque)
+        self._follow_books(batch)
+        if not len(batch) and not batch.opaque:
             return
-        events = batch.events
-        bounds = [0, *(np.flatnonzero(np.diff(batch.sequences)) + 1).tolist(), len(events)]
-        sequences = [int(batch.sequences[at]) for at in bounds[:-1]]
-        payloads = [events[at:end].tobytes() for at, end in pairwise(bounds)]
-        self.table.apply(sequences, payloads)
+        if len(batch):
+            self._apply(batch)
         wanting = [client for client in self._clients if client.is_subscribed]
         if not wanting:
             return
-        rows = self._rows_of(batch)
+        rows, sequences = self._rows_of(batch), batch.sequences.tolist()
+        messages = [(one.topic, one.sequence, json.dumps(one.fields())) for one in batch.opaque]
         for client in wanting:
-            chosen = np.flatnonzero(client.chosen(events)).tolist()
+            some = [(sequences[place], rows[place]) for place in np.flatnonzero(client.chosen(batch.events)).tolist()]
+            also = [(sequence, text) for topic, sequence, text in messages if client.wants_topic(topic)]
+            if also:
+                some = sorted([*some, *also], key=itemgetter(0))
             before = client.missed
-            client.add(batch.first_sequence, batch.last_sequence, [rows[place] for place in chosen])
+            rows_of_topics = [text for _, text in also]
+            client.add(batch.first_sequence, batch.last_sequence, [text for _, text in some], rows_of_topics)
             self.counts.rows_missed += client.missed - before
             self._clients[client].set()
+
+    def _follow_books(self, batch: ReceivedBatch) -> None:
+        """The books go on; clients hear which of them changed."""
+        if self.books is None:
+            return
+        if batch.kind is not BatchKind.MESSAGES or batch.first_sequence > self._heard + 1:
+            self.books.gap()
+        self._heard = batch.last_sequence
+        self.books.follow(batch.events)
+        changed = np.unique(batch.events["symbol"][is_of_books(batch.events)]).tolist()
+        is_other_day = bool(((batch.events["kind"] == EventKind.MARK) & (batch.events["reference"] == DAY_MARK)).any())
+        for client in self._clients:
+            client.note_books(name for name in changed if self.books.of_symbol(int.from_bytes(name, "little")))
+            if is_other_day:
+                self._books_of(client)
+
+    def _books_of(self, client: WebClient) -> None:
+        """A client that has just asked for books hears of all that it wants."""
+        if self.books is not None:
+            client.note_books(book.symbol.to_bytes(8, "little").rstrip(b"\0") for book in self.books.books)
+
+    def _named(self, event: _Event) -> dict[str, object]:
+        return self._row(event, self._names)
+
+    def _apply(self, batch: ReceivedBatch) -> None:
+        events = batch.events
+        bounds = [0, *(np.flatnonzero(np.diff(batch.sequences)) + 1).tolist(), len(events)]
+        sequences = [int(batch.sequences[at]) for at in bounds[:-1]]
+        self.table.apply(sequences, [events[at:end].tobytes() for at, end in pairwise(bounds)])
 
     def _rows_of(self, batch: ReceivedBatch) -> list[str]:
         columns = batch.sequences.tolist(), batch.releases.tolist(), batch.events.tolist()
         return [
-            json.dumps({"sequence": sequence, "release_ns": release or None, **self._row(event)})
+            json.dumps({"sequence": sequence, "release_ns": release or None, **self._named(event)})
             for sequence, release, event in zip(*columns, strict=True)
         ]
 
@@ -370,12 +490,13 @@ class WebGateway:
             await connection.close(_TRY_LATER, "there is no place left")
             return
         self.counts.clients += 1
-        client, news = WebClient(self._row, self._rows_max), asyncio.Event()
+        client, news = WebClient(self._named, self._rows_max, self._depth_max), asyncio.Event()
         self._clients[client] = news
         telling = asyncio.create_task(self._tell(connection, client, news))
         try:
             async for raw in connection:
                 client.wish(raw)
+                self._books_of(client)
                 news.set()
         except ConnectionClosed:
             pass
@@ -389,7 +510,7 @@ class WebGateway:
             while True:
                 await news.wait()
                 news.clear()
-                while (text := client.next_text(self.table)) is not None:
+                while (text := client.next_text(self.table, self.books)) is not None:
                     async with asyncio.timeout(self._take_s):
                         await connection.send(text)
                     self.counts.messages += 1

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, assert_never
 
 from isocast.hierarchy.archive import CustomerThrottled
 from isocast.hierarchy.customer import Customer, CustomerSnapshot
@@ -28,7 +28,9 @@ from isocast.hierarchy.edge import (
     ClaimRefuted,
     ConflictFound,
     CustomerCaughtUp,
+    CustomerHostEffect,
     CustomerInput,
+    CustomerNotice,
     CustomerSlow,
     Deliver,
     DeliverLatest,
@@ -36,6 +38,7 @@ from isocast.hierarchy.edge import (
     FetchFailed,
     FetchRange,
     FetchSnapshot,
+    ForgeryDropped,
     GapAbandoned,
     GapClosed,
     GapOpened,
@@ -45,6 +48,8 @@ from isocast.hierarchy.edge import (
     LineSwitched,
     MarketGoesOn,
     MarketWaits,
+    ProofsDiffer,
+    ProofStale,
     RangeArrived,
     RangeContinued,
     RepairUnanswered,
@@ -57,21 +62,25 @@ from isocast.hierarchy.latest import LatestSnapshot
 from isocast.ring.effects import Record
 from isocast.runtime.disk.journal import Journal
 from isocast.runtime.disk.journal_reader import blocks_of, packets_of
+from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.line_following import LineFollowing
+from isocast.runtime.hosts.line_keys import node_keys, proof_terms
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.founding import begun
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.net.channels import NodeKeys
-from isocast.runtime.net.door import DoorError, Visit, visit
-from isocast.runtime.net.door_keys import edge_visitor
+from isocast.runtime.net.door import DoorError, Visit, visit_node
+from isocast.runtime.net.door_keys import bought_visitor, door_opener, edge_visitor, guest_visitor
 from isocast.runtime.watch.counters import NodeGauges
-from isocast.terms.errors import ConfigurationError, RemoteProtocolError
-from isocast.terms.ids import NodeId
+from isocast.security.subscriptions import BASE, HISTORY, REPAIR
+from isocast.terms.errors import ConfigurationError, IsocastError, RemoteProtocolError, UnpaidError
+from isocast.terms.ids import NodeId, is_guest
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
-from isocast.wire.door import Block, End, RangeWanted, Refused, Snapshot, SnapshotWanted
+from isocast.terms.quantities import counted
+from isocast.wire.door import Block, DoorMessage, End, RangeWanted, Refused, Sealed, Snapshot, SnapshotWanted
 from isocast.wire.events import events_view
 from isocast.wire.journal_blocks import view_block
 from isocast.wire.limits import EVENT_BYTES
+from isocast.wire.opaque import count_events
 from isocast.wire.packets import ReleasedPacket
 
 __all__ = ["CustomerHost", "Delivery", "EdgeReport", "Fetcher", "Seat", "Sink", "customer_settings", "waiting_text"]
@@ -158,16 +167,21 @@ class Fetcher:
         if isinstance(wanted, FetchSnapshot):
             await here.send(SnapshotWanted())
             async with asyncio.timeout(_SILENCE_S):
-                found = await here.expect(Snapshot)
+                found = await self._snapshot(here, wanted.server)
             events_view(found.events)
             stripe, following = self._context.stripe, found.next_sequence
             return SnapshotArrived(wanted.server, LatestSnapshot(stripe, following, following, 0, found.events))
         await here.send(RangeWanted(wanted.first, wanted.last))
         packets: list[ReleasedPacket] = []
-        size = 0
+        size = unpaid = 0
         while size <= _BYTES_MAX:
             async with asyncio.timeout(_SILENCE_S):
                 message = await here.receive()
+            if isinstance(message, Sealed):
+                last, message = message.last, self._opened(message, wanted.server)
+                if message is None:
+                    unpaid = max(unpaid, last)
+                    continue
             match message:
                 case Block(body):
                     # What a block holds beyond the range is welcome too: it would be asked for next.
@@ -177,7 +191,7 @@ class Fetcher:
                         self._feed(RangeContinued(wanted.server, packets))
                         packets = []
                 case End(low_water, next_sequence):
-                    return RangeArrived(wanted.server, packets, low_water, next_sequence - 1)
+                    return RangeArrived(wanted.server, packets, max(low_water, unpaid + 1), next_sequence - 1)
                 case Refused(reason):
                     raise _TurnedAwayError(reason)
                 case None:
@@ -186,14 +200,46 @@ class Fetcher:
                     raise DoorError(f"unexpected message {type(other).__name__}")
         raise DoorError(f"more than {_BYTES_MAX} bytes for one range")
 
+    def _opened(self, message: Sealed, server: NodeId) -> DoorMessage | None:
+        """What a door that sells gave; None for what is older than anything that was bought."""
+        context, subscription = self._context, self._context.keys.subscription
+        opener = door_opener(context.market, context.keys, context.stripe, server)
+        if opener is None or subscription is None:
+            raise DoorError(f"{context.market.name_of(server)} sells what it keeps, and there is no package")
+        try:
+            return opener.open(message)
+        except UnpaidError as reason:
+            first = subscription.keys.oldest(REPAIR, HISTORY)
+            if first is not None and message.period < first.period:
+                return None
+            raise _TurnedAwayError(f"{reason}: renew the subscription, isocast subscribe does") from None
+
+    async def _snapshot(self, here: Visit, server: NodeId) -> Snapshot:
+        message = await here.receive()
+        if isinstance(message, Sealed):
+            message = self._opened(message, server)
+        if isinstance(message, Snapshot):
+            return message
+        if isinstance(message, Refused):
+            raise DoorError(message.reason)
+        raise DoorError("the connection ended" if message is None else f"unexpected message {type(message).__name__}")
+
+    def _credentials(self) -> tuple[str, bytes | None]:
+        """Name and key at a door."""
+        context = self._context
+        subscription = context.keys.subscription
+        if subscription is not None and context.keys.edge is None:
+            return bought_visitor(subscription.keys) or ("", None)
+        name = guest_visitor(context.keys) if is_guest(context.plan.node) else edge_visitor(context.plan)
+        return name, context.edge_door_key(name)
+
     async def _visit(self, server: NodeId) -> Visit:
         context = self._context
         there = context.market.find(server)
-        name = edge_visitor(context.plan)
-        key = context.edge_door_key(name)
+        name, key = self._credentials()
         if there is None or not there.tcp_port or key is None:
             raise DoorError(f"{context.market.name_of(server)} has no door")
-        here = self._visits[server] = await visit(there.address, there.tcp_port, name, key)
+        here = self._visits[server] = await visit_node(context.market, there, name, key)
         return here
 
     async def _leave(self, server: NodeId) -> None:
@@ -228,13 +274,14 @@ class EdgeReport:
         self._fetcher = fetcher
         self._grade = grade
         self._duplicates_before = self._conflicts_before = 0
+        self._proofs_before: tuple[int, ...] = (0, 0, 0, 0)
         self.conflict_found: Callable[[ConflictFound], None] = lambda _: None
         """Told of every conflict, not of the first only."""
         self.has_position = True
         """Whether sequences from the very first on are owed; what is gone before a first start is nobody's loss."""
 
-    def tell(self, effect: object) -> bool:
-        """Whether the effect is one of those that only tell something."""
+    def tell(self, effect: CustomerNotice | CustomerThrottled) -> None:
+        """Report one effect that only tells something."""
         match effect:
             case GapOpened() | GapClosed() | GapAbandoned():
                 self._gap(effect)
@@ -244,6 +291,8 @@ class EdgeReport:
                 self._market(effect)
             case ConflictFound() | ClaimRefuted():
                 self._liar(effect)
+            case ForgeryDropped() | ProofsDiffer() | ProofStale():
+                self._forger(effect)
             case CustomerSlow() | CustomerCaughtUp() | CustomerThrottled():
                 self._customer(effect)
             case RepairUnanswered(first, last, rounds):
@@ -254,8 +303,7 @@ class EdgeReport:
                     "are the retransmit servers up? asking goes on",
                 )
             case _:
-                return False
-        return True
+                assert_never(effect)
 
     def _reasons(self) -> str:
         names = [f"{self._name(server)}: {text}" for server, text in self._fetcher.trouble.items()]
@@ -278,9 +326,12 @@ class EdgeReport:
             case GapAbandoned(first, last, missing):
                 counters.messages_skipped += missing
                 if self._grade is Grade.COMPLETE:
+                    why = "no server keeps them any more"
+                    if self._context.keys.subscription is not None:
+                        why += ", or they were not bought"
                     self._context.alarm(
                         "lost",
-                        f"sequences {first} to {last} are lost: no server keeps them any more",
+                        f"sequences {first} to {last} are lost: {why}",
                         "fill in from another site's journal; keep more of the past ([journal] of the market file)",
                     )
 
@@ -333,6 +384,30 @@ class EdgeReport:
                     "look at that node; it is not believed for a while",
                 )
 
+    def _forger(self, effect: ForgeryDropped | ProofsDiffer | ProofStale) -> None:
+        match effect:
+            case ForgeryDropped(line, sequence):
+                name, what = self._name(line), f"sequence {sequence}" if sequence else "a heartbeat"
+                self._context.alarm(
+                    f"forged-{name}",
+                    f"somebody sent {what} in the name of {name}, which {name} did not sign; it was dropped",
+                    "whoever listens can send; the genuine packets are taken. Look who else sends into this group",
+                )
+            case ProofsDiffer(token_number, sequence, first_line, other_line, first_digest, other_digest):
+                first, other = self._name(first_line), self._name(other_line)
+                self._context.alarm(
+                    f"proofs-{first}-{other}",
+                    f"{first} and {other} signed different messages as sequence {sequence} of token {token_number}"
+                    f" ({first_digest.hex()} and {other_digest.hex()}): one of them lies",
+                    "compare their journals: isocast journal verify; take the liar off the roster",
+                )
+            case ProofStale(line, age_ns):
+                self._context.alarm(
+                    f"stale-{self._name(line)}",
+                    f"what {self._name(line)} signed is {abs(age_ns) // SECOND} s from this machine's clock",
+                    "is the clock right? If it is, somebody plays back a recording, which is not believed",
+                )
+
     def _customer(self, effect: CustomerSlow | CustomerCaughtUp | CustomerThrottled) -> None:
         name = self._name(effect.customer)
         match effect:
@@ -347,7 +422,7 @@ class EdgeReport:
             case CustomerThrottled(_, asked, served, refused):
                 self._context.alarm(
                     f"throttled-{name}",
-                    f"{name} has used up its share: {asked} messages asked, {served} served, {refused} refused",
+                    f"{name} used up its share: {counted(asked, 'message')} asked, {served} served, {refused} refused",
                     "it is far behind and catches up slowly, or it is hostile; other customers are not affected",
                 )
 
@@ -360,8 +435,12 @@ class EdgeReport:
         self._context.counters.duplicates = duplicates
         # Each is counted as it is told; where there are more in one burst than are told, the machine knows.
         self._context.counters.conflicts = max(self._context.counters.conflicts, conflicts)
+        seen, counters = snapshot.counters, self._context.counters
+        told = (seen.forged, seen.differing, seen.unproven, seen.unverified)
+        sums = tuple([before + now for before, now in zip(self._proofs_before, told, strict=True)])
+        counters.forged, counters.proofs_differing, counters.unproven, counters.unverified = sums
         if ends:
-            self._duplicates_before, self._conflicts_before = duplicates, conflicts
+            self._duplicates_before, self._conflicts_before, self._proofs_before = duplicates, conflicts, sums
 
     def gauges(self, snapshot: CustomerSnapshot) -> NodeGauges:
         """The state of whoever follows lines."""
@@ -381,6 +460,8 @@ class EdgeReport:
 # ---- What the machines of the edge are told before they start, from the market's file.
 
 
+_GUEST_PATIENCE_NS = 3 * SECOND
+"""A door lets a guest wait for its share for two seconds; to leave it before is to wait again, elsewhere."""
 _LAST_RESORTS_MAX = 8
 """Doors: among eight receivers one that lives and is not behind is all but certain."""
 
@@ -392,11 +473,11 @@ def customer_settings(
 
     Who wants everything and has no retransmit server, or none that gives anything, fetches at the doors of the
     receivers whose lines it hears, and then at those of others: whoever it hears may be dead, and its archive behind.
-    Receivers take no requests by datagram, and keep no snapshots.
+    Receivers take no requests by datagram, and keep no snapshots. A guest sends no datagrams: nobody knows its id.
     """
-    market, plan = context.market, context.plan
+    market, plan = context.market, _without_repairs(context, grade)
     servers = _doors_of(market, plan.retransmit)
-    by_datagram = bool(servers)
+    by_datagram = bool(servers) and not is_guest(plan.node)
     key = f"nodes.{plan.name}.retransmit"
     if join is JoinPoint.SNAPSHOT and not servers:
         rule = "a start from a snapshot needs a retransmit server with a door; there is none"
@@ -417,15 +498,28 @@ def customer_settings(
     )
     # Lines beat as often as the market's receivers make them, whatever the machine would assume.
     silent_ns = SILENT_HEARTBEATS * context.heartbeat_ns
+    patience = -(-_GUEST_PATIENCE_NS // settings.retry_ns) if is_guest(plan.node) else 0
     return replace(
         settings,
         by_datagram=by_datagram,
+        retries_max=max(settings.retries_max, patience),
         last_resorts=_last_resorts(context) if grade is Grade.COMPLETE else (),
         heartbeat_ns=context.heartbeat_ns,
         silent_ns=silent_ns,
         ring_ns=quiet_ring_ns(market.timing, silent_ns),
         slow_ns=silent_ns,
     )
+
+
+def _without_repairs(context: Context, grade: Grade) -> NodePlan:
+    """The node, without servers if it bought no repairs; who wants everything needs some."""
+    plan, subscription = context.plan, context.keys.subscription
+    if subscription is None or subscription.keys.has(REPAIR) or subscription.keys.has(HISTORY):
+        return plan
+    if grade is Grade.COMPLETE:
+        rule = "has no repairs, and every message is wanted: buy repair, or listen with the grade latest"
+        raise ConfigurationError(str(subscription.path), "package", rule)
+    return replace(plan, retransmit=())
 
 
 def _last_resorts(context: Context) -> tuple[NodeId, ...]:
@@ -478,6 +572,10 @@ class _Asleep:
 _ASLEEP = _Asleep()
 
 
+_OVER_NS = SECOND
+"""How long after the last instant that was paid for it is said to be over: what was released before has come."""
+
+
 class CustomerHost:
     """What surrounds the machine of one customer."""
 
@@ -499,18 +597,22 @@ class CustomerHost:
             if self.journal.position.token_number:
                 state.next_sequence = self.journal.position.next_sequence
         try:
-            self._channels = context.channels(plan.node, NodeKeys(edge=context.keys.edge_ring()))
+            self._channels = context.channels(plan.node, node_keys(context))
         except BaseException:
             self._close_journal()
             raise
-        self.machine = Customer(plan.node, self._settings, state)
-        self.driver = context.driver(self.machine, self, self._channels)
+        self._proofs = proof_terms(context)
+        self.machine = Customer(plan.node, self._settings, state, self._proofs)
+        self.driver: Driver[CustomerInput, CustomerHostEffect] = context.driver(self.machine, self, self._channels)
         self._following = LineFollowing(context, self._channels, self.driver, self._lines_planned, keeps=seat is None)
         self._fetcher = Fetcher(context, self._feed)
         self._report = EdgeReport(context, self._fetcher, self.grade)
         self._report.has_position = state.next_sequence > 0
         self._behind_from = 0
         self._stopped = False
+        self._renewing: asyncio.Future[None] | None = None
+        self.unpaid = ""
+        """Why nothing can be read any more; empty while everything is paid for."""
 
     def _customer_settings(self) -> CustomerSettings:
         context, seat = self._context, self._seat
@@ -529,7 +631,7 @@ class CustomerHost:
     def persist(self, records: list[Record]) -> None:
         """A customer has no records: its journal is written as messages are delivered."""
 
-    def perform(self, effect: object, now: int) -> None:
+    def perform(self, effect: CustomerHostEffect, now: int) -> None:
         """Do one effect of a customer."""
         match effect:
             case Deliver():
@@ -584,7 +686,7 @@ class CustomerHost:
             self._fall_behind(effect.first)
             return
         self._counters.messages_received += len(packets)
-        self._counters.events_received += sum([len(packet.payload) for packet in packets]) // EVENT_BYTES
+        self._counters.events_received += count_events([packet.payload for packet in packets])
 
     def _deliver_latest(self, effect: DeliverLatest, now: int) -> None:
         self._hand_over(effect, now)
@@ -615,7 +717,8 @@ class CustomerHost:
         if self._behind_from and not self._stopped:
             state = CustomerState(self._behind_from)
             self._behind_from = 0
-            self.machine = self.driver.machine = Customer(self._context.plan.node, self._settings, state)
+            node = self._context.plan.node
+            self.machine = self.driver.machine = Customer(node, self._settings, state, self._proofs)
             self.driver.rearm()
 
     # Life ---------------------------------------------------------------------------------------
@@ -627,9 +730,35 @@ class CustomerHost:
         self.driver.start()
         self._following.start()
 
+    def _watch_subscription(self, now: int) -> None:
+        """Read a package that was renewed; say when what was paid for is over."""
+        context, subscription = self._context, self._context.keys.subscription
+        if subscription is None:
+            return
+        if subscription.is_replaced and self._renewing is None:
+            self._renewing = context.loop.run_in_executor(None, subscription.refresh)
+            self._renewing.add_done_callback(self._renewed)
+        # What comes now was ordered some time ago, when this package may not have begun yet.
+        ordered = max(now - context.market.timing.release_delay_ns - _OVER_NS, 0)
+        if subscription.keys.ends(BASE, ordered) or subscription.keys.ends(BASE, now):
+            self.unpaid = ""
+            return
+        if not self.unpaid:
+            last = subscription.keys.newest(BASE)
+            until = "" if last is None else f" until {datetime.fromtimestamp(last.ends // SECOND, UTC):%F %H:%M:%S} UTC"
+            self.unpaid = f"the subscription of {subscription.buyer or 'this package'} was paid{until}: renew it"
+            context.alarm("unpaid", self.unpaid, "isocast subscribe renews; nothing after it can be read")
+
+    def _renewed(self, done: asyncio.Future[None]) -> None:
+        self._renewing = None
+        reason = None if done.cancelled() else done.exception()
+        if isinstance(reason, IsocastError | OSError):
+            self._context.alarm("package", str(reason), "what was bought before still counts")
+
     def tick(self, now: int) -> None:
         """Bring counts up to date, trim the past."""
         self._clock.check()
+        self._watch_subscription(now)
         self._channels.collect()
         self._following.tick(now)
         if not self._behind_from:

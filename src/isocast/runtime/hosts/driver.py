@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol
+from typing import Generic, Protocol, TypeVar
 
-from isocast.ring.effects import Multicast, Persist, Record, Unicast
+from isocast.ring.effects import DriverEffect, Multicast, Persist, Record, Unicast
 from isocast.ring.inputs import ClockJudged, DriverInput, Event_contra, Machine, PacketsArrived, TimerFired
 from isocast.runtime.net.channels import Channels
 from isocast.runtime.net.clock import AlarmClock, ClockStatus, SystemClock
@@ -21,15 +21,16 @@ from isocast.terms.instants import NEVER
 __all__ = ["Driver", "Host"]
 
 _TIMER_FIRED = TimerFired()
+HostEffect_contra = TypeVar("HostEffect_contra", contravariant=True)
 
 
-class Host(Protocol):
+class Host(Protocol[HostEffect_contra]):
     """A role's own part: its disk, and the effects that only it knows."""
 
     def persist(self, records: list[Record]) -> None:
         """Write records; return when they are as durable as the market promises."""
 
-    def perform(self, effect: object, now: int) -> None:
+    def perform(self, effect: HostEffect_contra, now: int) -> None:
         """Do one effect that is neither Persist, Multicast nor Unicast."""
 
     def next_deadline(self) -> int:
@@ -39,13 +40,13 @@ class Host(Protocol):
         """The role's own deadline has come, or the clock was set."""
 
 
-class Driver(Generic[Event_contra]):
-    """One machine's place in the event loop; its host feeds it events of the given kinds."""
+class Driver(Generic[Event_contra, HostEffect_contra]):
+    """One machine's place in the event loop; its host feeds it events, and performs its effects, of the given kinds."""
 
     def __init__(
         self,
-        machine: Machine[Event_contra | DriverInput],
-        host: Host,
+        machine: Machine[Event_contra | DriverInput, HostEffect_contra | DriverEffect],
+        host: Host[HostEffect_contra],
         channels: Channels,
         clock: SystemClock,
         loop: AbstractEventLoop,
@@ -207,25 +208,24 @@ class Driver(Generic[Event_contra]):
             events = (*self._judged(), *events)
         if self._armed < NEVER:  # When the alarm rang, it was noted then.
             self.behind_ns = max(self.clock.now() - self._armed, 0)
-        effects: list[object] = []
+        effects: list[HostEffect_contra | DriverEffect] = []
         for event in events:
             effects += self.machine.step(event, self.clock.now())
         if effects:
             self._perform(effects)
         self._arm()
 
-    def _perform(self, effects: list[object]) -> None:
-        records = [effect.record for effect in effects if type(effect) is Persist]
+    def _perform(self, effects: Sequence[HostEffect_contra | DriverEffect]) -> None:
+        records = [effect.record for effect in effects if isinstance(effect, Persist)]
         if records:
             self.host.persist(records)
         channels, perform, now = self.channels, self.host.perform, self.clock.now()
         for effect in effects:
-            kind = type(effect)
-            if kind is Multicast:
-                channels.multicast(effect.packet)  # type: ignore[attr-defined]
-            elif kind is Unicast:
-                channels.unicast(effect.to, effect.packet)  # type: ignore[attr-defined]
-            elif kind is not Persist:
+            if isinstance(effect, Multicast):
+                channels.multicast(effect.packet)
+            elif isinstance(effect, Unicast):
+                channels.unicast(effect.to, effect.packet)
+            elif not isinstance(effect, Persist):
                 perform(effect, now)
         channels.flush()
 

@@ -37,8 +37,8 @@ _BAD_INPUT = 2
 _LINE_BYTES = 1 << 20
 _NOTHING_YET: dict[str, Any] = {
     "plan": 0, "digest": "", "plans": [], "stripes": 0, "next_sequence": 1, "token": 0, "packets": 0, "messages": 0,
-    "ip_bytes": 0, "heartbeats": 0, "not_sent": 0, "not_sent_messages": 0, "late_ns": 0, "latest_ns": 0, "waiting": 0,
-    "not_carried": 0, "conflated": {}, "requests": 0, "answered": 0, "refused": 0,
+    "ip_bytes": 0, "heartbeats": 0, "proofs": 0, "not_sent": 0, "not_sent_messages": 0, "late_ns": 0, "latest_ns": 0,
+    "waiting": 0, "not_carried": 0, "conflated": {}, "requests": 0, "answered": 0, "refused": 0,
 }  # fmt: skip
 """Of a process that ended before it said anything."""
 

@@ -7,6 +7,7 @@ groups of its receivers' numbers, which it never leaves: a receiver that has no 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from isocast.hierarchy.edge import LinesPlanned
 from isocast.reformation.scopes.line_keeper import LineState, hearing, sources
@@ -34,7 +35,7 @@ class LineFollowing:
         self,
         context: Context,
         channels: Channels,
-        driver: Driver[LinesPlanned],
+        driver: Driver[LinesPlanned, Any],
         planned: Callable[[tuple[NodeId, ...]], None],
         *,
         keeps: bool = True,

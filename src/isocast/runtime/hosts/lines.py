@@ -8,22 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from isocast.nodes.accompanied import Accompanied
 from isocast.reformation.scopes.line_keeper import (
     KeepLines,
+    LineEffect,
+    LineHostEffect,
     LineKeeper,
     LinesSettled,
     PlanFailed,
     PlanMade,
+    PlannerHostEffect,
     group_of,
     hearing,
     radius_of,
     scope_of,
     speaking,
 )
-from isocast.reformation.server import ReformationServerInput
+from isocast.reformation.server import ReformationServerEffect, ReformationServerInput
 from isocast.ring.inputs import DriverInput, Machine
 from isocast.runtime.disk.server_store import LineStore
 from isocast.runtime.hosts.process import Context
@@ -38,12 +41,13 @@ from isocast.wire.codec import PacketKind, encode
 from isocast.wire.packets import NO_VERSION, Lines, NewRing
 
 if TYPE_CHECKING:
-    from isocast.reformation.scopes.line_planner import LinePlanner
+    from isocast.reformation.scopes.line_planner import LinePlanner, PlannerEffect
     from isocast.reformation.server import ReformationServer
 
 __all__ = ["LinePlanning", "LineSpeaking"]
 
 Event = TypeVar("Event")
+Effect = TypeVar("Effect")
 
 
 _AGAIN_S = (0.05, 0.2, 0.5)
@@ -95,15 +99,14 @@ class LineSpeaking:
         if self._table.enabled and not forgot:
             retry_ns = self._market.timing.retry_ns
             self.keeper = LineKeeper(context.plan.node, context.stripe, retry_ns, self._store.read())
-        self.performers = {KeepLines: self._keep, LinesSettled: self._settled}
         channels.closing.callback(self.close)
         if self.keeper is not None and context.plan.line:
             self._open_notices()
             self._move(context.clock.now())
 
     def accompany(
-        self, machine: Machine[Event | DriverInput], ring: Callable[[], NewRing | None]
-    ) -> Machine[Event | DriverInput]:
+        self, machine: Machine[Event | DriverInput, Effect], ring: Callable[[], NewRing | None]
+    ) -> Machine[Event | DriverInput, Effect | LineEffect]:
         """The machine to drive: with the plan beside it, or alone."""
         return machine if self.keeper is None else Accompanied(machine, self.keeper, ring)
 
@@ -112,6 +115,16 @@ class LineSpeaking:
         return None if self.keeper is None else self.keeper.state.settled
 
     # Effects ------------------------------------------------------------------------------------
+
+    def perform(self, effect: LineHostEffect, now: int) -> None:
+        """Do one effect of the keeper."""
+        match effect:
+            case KeepLines():
+                self._keep(effect, now)
+            case LinesSettled():
+                self._settled(effect, now)
+            case _:
+                assert_never(effect)
 
     def _keep(self, effect: KeepLines, now: int) -> None:
         self._store.keep(effect.state)
@@ -215,7 +228,7 @@ class LineSpeaking:
         if lines is None or outlet is None:
             return
         packet = lines._replace(sender=self._context.plan.node)
-        outlet.send([encode(packet, self._context.keys.edge_ring())])
+        outlet.send([encode(packet, self._context.keys.edge_ring(), self._market.id)])
         self._context.counters.packets_sent[packet_slot(Channel.LINE, PacketKind.LINES)] += 1
 
     # Life ---------------------------------------------------------------------------------------
@@ -243,7 +256,7 @@ class LineSpeaking:
         self._outlets, self._notices = [], None
 
 
-# ---- A reformation server's plan of lines as a part of its process: disk, alarms, log and status (§4.3).
+# A reformation server's plan of lines as a part of its process: disk, alarms, log and status (§4.3).
 
 
 class LinePlanning:
@@ -269,11 +282,13 @@ class LinePlanning:
             with suppress(ConfigurationError):
                 next_plan(state.held, world_of(market.universe), context.clock.now(), NO_VERSION, context.stripe)
 
-    def accompany(self, machine: ReformationServer) -> Machine[ReformationServerInput]:
+    def accompany(
+        self, machine: ReformationServer
+    ) -> Machine[ReformationServerInput, ReformationServerEffect | PlannerEffect]:
         """The machine to drive: with the plan beside it, or alone."""
         return machine if self.planner is None else Accompanied(machine, self.planner, lambda: machine.ring)
 
-    def perform(self, effect: object) -> None:
+    def perform(self, effect: PlannerHostEffect) -> None:
         """Do one effect of the planner."""
         match effect:
             case KeepLines(state):
@@ -287,7 +302,7 @@ class LinePlanning:
                     "lines stay where they are; see [coverage] of the market's file",
                 )
             case _:
-                pass
+                assert_never(effect)
 
     def _made(self, effect: PlanMade) -> None:
         version = str(effect.lines.version)

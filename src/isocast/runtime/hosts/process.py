@@ -19,17 +19,23 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from isocast.ring.effects import Record
+from isocast.ring.effects import DriverEffect
 from isocast.ring.inputs import DriverInput, Machine
+from isocast.ring.notary import Notary
 from isocast.runtime.disk.store_marker import StoreIdentity
-from isocast.runtime.hosts.driver import Driver
+from isocast.runtime.hosts.driver import Driver, Host
+from isocast.runtime.hosts.roster_following import RosterFollowing, RosterPlace
 from isocast.runtime.market.key_files import MarketKeys, load_keys
 from isocast.runtime.market.model import ClockSource, DelayModel, Market, NodePlan, NodeRole
+from isocast.runtime.market.roster_files import NewsReader, load_identity
+from isocast.runtime.market.tls_files import read_status_token
 from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.runtime.net.clock import SystemClock, become_punctual
 from isocast.runtime.net.door_keys import core_door_key, edge_door_key, publish_door_key
 from isocast.runtime.net.faults import FaultyChannels, allows_faults, fault_operations
 from isocast.runtime.net.impairment import InboundImpairment
+from isocast.runtime.net.kernel import forbid_dumps
+from isocast.runtime.net.tls import ServerTls, server_tls
 from isocast.runtime.operate import shutdown
 from isocast.runtime.operate.operator_door import Operation, OperatorDoor
 from isocast.runtime.operate.supervisor import end_with_supervisor
@@ -39,9 +45,11 @@ from isocast.runtime.watch.logs import get_log, is_watched, notify
 from isocast.runtime.watch.measurements import Measurements, TokenEar
 from isocast.runtime.watch.metrics import Identity
 from isocast.runtime.watch.status import Monitor
+from isocast.security.signing import IdentitySigner, RosterVerifier
 from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull, StoreGone
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, SECOND
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.runtime.disk.journal import Journal
@@ -49,9 +57,10 @@ if TYPE_CHECKING:
 __all__ = ["RESTART", "Context", "NodeProcess", "RoleHost", "run_node"]
 
 Event = TypeVar("Event")
+HostEffect = TypeVar("HostEffect")
 
 
-# ---- What every role is given: the market, its own place in it, its clock, its keys and who hears of trouble.
+# What every role is given: the market, its own place in it, its clock, its keys and who hears of trouble.
 
 
 @dataclass(slots=True)
@@ -94,6 +103,27 @@ class Context:
         self.counters.journal_prune_failures = journal.counters.prune_failures
         return bool(pruned)
 
+    def roster_place(self) -> RosterPlace | None:
+        """Where this node follows rosters; None where nobody signs."""
+        book = self.keys.book
+        if book is None:
+            return None
+        return RosterPlace(
+            self.market, book, self.log, self.alarm, self.operations, self.directory, take_key=self._take_key
+        )
+
+    def _take_key(self) -> None:
+        """Sign with the key that follows this node's, once the newest roster lists it."""
+        keys, book = self.keys, self.keys.book
+        member = None if book is None else book.newest.member(self.plan.node)
+        if keys.identity is None or member is None:
+            return
+        identity = load_identity(self.market, self.plan.origin, member.public)
+        known = [keys.identity.public, *(follower.public for follower in keys.followers)]
+        if identity.public == member.public and identity.public not in known:
+            keys.followers.append(identity)
+            self.log.warning("has another key", key=identity.fingerprint)
+
     def edge_door_key(self, visitor: str) -> bytes | None:
         """The key by which `edge/NAME` comes in for ranges: any node of the edge."""
         return edge_door_key(self.market, self.keys, visitor)
@@ -107,9 +137,26 @@ class Context:
         return publish_door_key(self.market, self.keys, visitor)
 
     @property
+    def tls(self) -> ServerTls | None:
+        """What this node's doors and pages present; None where they stay on this machine."""
+        return server_tls(self.market, self.plan)
+
+    @property
     def stripe(self) -> int:
         """The stripe that this process serves."""
         return self.plan.stripes[0]
+
+    def notary(self) -> Notary:
+        """Signs as this node, and judges what others signed; a market without identities has none of it."""
+        keys, market = self.keys, self.market
+        book = keys.book
+        if book is None:
+            return Notary()
+        name = book.newest.market
+        signer = None if keys.identity is None else IdentitySigner(keys.identity, name, book, keys.followers)
+        verifier = RosterVerifier(name, NewsReader(market, book))
+        receipts = market.signs_receipts(self.stripe)
+        return Notary(signer, verifier, receipts=receipts, refused=self.counters.refused_signatures)
 
     def channels(self, own: NodeId, keys: NodeKeys) -> Channels:
         """This node's sockets, with a demo's delays and losses if the market has them."""
@@ -117,7 +164,12 @@ class Context:
         kind = FaultyChannels if allows_faults(self.market) else Channels
         return kind(self.market, self.plan, own, keys, self.counters, impairment)
 
-    def driver(self, machine: Machine[Event | DriverInput], host: RoleHost, channels: Channels) -> Driver[Event]:
+    def driver(
+        self,
+        machine: Machine[Event | DriverInput, HostEffect | DriverEffect],
+        host: Host[HostEffect],
+        channels: Channels,
+    ) -> Driver[Event, HostEffect]:
         """The machine's place in the event loop."""
         return Driver(machine, host, channels, self.clock, self.loop, self.counters)
 
@@ -135,22 +187,10 @@ class Context:
         )
 
 
-class RoleHost(Protocol):
+class RoleHost(Host[Any], Protocol):
     """A running role."""
 
-    driver: Driver[Any]
-
-    def persist(self, records: list[Record]) -> None:
-        """Write records; return when they are as durable as the market promises."""
-
-    def perform(self, effect: object, now: int) -> None:
-        """Do one effect that is the role's own."""
-
-    def next_deadline(self) -> int:
-        """When the role wants `wake`, or NEVER."""
-
-    def wake(self, now: int) -> None:
-        """The role's own deadline has come, or the clock was set."""
+    driver: Driver[Any, Any]
 
     async def start(self) -> None:
         """Open doors, and begin."""
@@ -214,6 +254,9 @@ class NodeProcess:
             )
             loop = asyncio.get_running_loop()
             context = Context(market, plan, clock, load_keys(market, plan), self.counters, loop, self.alarm, self._log)
+            place = context.roster_place()
+            if place is not None:
+                RosterFollowing(place)
             self.host = build_role(context)
             opened.push_async_callback(self.host.stop)
             self.host.driver.failed = self._failed
@@ -224,7 +267,9 @@ class NodeProcess:
             await door.open()
             opened.push_async_callback(door.close)
             if plan.http_port:
-                server = StatusServer(monitor_pages(self.monitor), self.counters)
+                tls = context.tls
+                token = "" if tls is None else read_status_token(market)
+                server = StatusServer(monitor_pages(self.monitor), self.counters, tls=tls, token=token)
                 await server.start(plan.address, plan.http_port)
                 opened.push_async_callback(server.stop)
             self._measure(opened, context)
@@ -282,6 +327,17 @@ class NodeProcess:
                 self.alarm("disk-full", str(error), "make room; the node goes on where it stopped when it is started")
         self.stopping.set()
 
+    def _name_noisy(self) -> None:
+        """An alarm for each address that floods this node with what it refuses."""
+        if self.host is None:
+            return
+        for address, count in self.host.driver.channels.noise.fresh().items():
+            self.alarm(
+                f"noisy-{address}",
+                f"{address} sends what is refused: {counted(count, 'datagram')} in a second",
+                "nothing is lost by it; find out who is there (the address may be forged), and block it in the network",
+            )
+
     def _gauges(self) -> NodeGauges:
         return NodeGauges() if self.host is None else self.host.gauges()
 
@@ -297,6 +353,7 @@ class NodeProcess:
             try:
                 self.host.tick(clock.now())
                 self.monitor.tick(max(monotonic_ns() - wanted_ns, 0))
+                self._name_noisy()
                 if self.measurements is not None:
                     self.measurements.tick(clock.now())
                 self.each_second()
@@ -354,6 +411,8 @@ def build_role(context: Context) -> RoleHost:
 async def run_node(market: Market, plan: NodePlan, each_second: Callable[[], None] = lambda: None) -> int:
     """Run one node until SIGTERM or SIGINT, or until it fails: NodeFailedError says why. Returns its exit code."""
     end_with_supervisor()
+    if not market.dumpable:
+        forbid_dumps()  # Before a key is read.
     process = NodeProcess(market, plan)
     process.each_second = each_second
     # Whoever reads its log may leave: a node is no command whose output somebody waits for.

@@ -15,8 +15,9 @@ from isocast.runtime.net.door import Door, Visit
 from isocast.terms.errors import IsocastError, StoreGone
 from isocast.terms.ids import Label
 from isocast.terms.instants import SECOND
+from isocast.terms.quantities import counted
 from isocast.wire.door import Accepted, Publish, Refused
-from isocast.wire.limits import EVENT_BYTES
+from isocast.wire.opaque import count_events
 
 if TYPE_CHECKING:
     from isocast.striping.routing import CoreRoutes
@@ -43,13 +44,13 @@ def tell_outbox(context: Context, store: OutboxStore) -> None:
         context.alarm(
             "outbox-short",
             f"messages that this source had accepted are missing: {store.loss}; it begins a new incarnation, no number"
-            f" is used again, and of the old one {left} messages are left",
+            f" is used again, and the old one has {counted(left, 'message')} left",
             "compare what the floor published with isocast journal cat at a receiver; publish again what is missing",
         )
     elif left:
         context.alarm(
             "in-doubt",
-            f"the machine went down with {left} messages in the outbox: each may be in the"
+            f"the machine went down with {counted(left, 'message')} in the outbox: each may be in the"
             " sequence or not, and none is sent again",
             "look for them with isocast journal cat at a receiver; publish again what is missing",
         )
@@ -71,7 +72,7 @@ class PublishDoor(Door):
         `room` returns once another request may be taken; left out, that is always. With `routes`, symbols of other
         stripes are refused.
         """
-        super().__init__(context.publish_door_key, self._serve_floor, self._tell_trouble)
+        super().__init__(context.publish_door_key, self._serve_floor, self._tell_trouble, context.tls)
         self.answers: dict[bytes, PublishAccepted | PublishRejected] = {}
         self._context = context
         self._publish = publish
@@ -108,8 +109,8 @@ class PublishDoor(Door):
                 await guest.send(Refused(str(reason)))
                 continue
             pairs = zip(labels, message.batches, strict=True)
-            new = [len(payload) for label, (_, payload) in pairs if label.number >= first_new]
-            self._context.counters.events_published += sum(new) // EVENT_BYTES
+            new = [payload for label, (_, payload) in pairs if label.number >= first_new]
+            self._context.counters.events_published += count_events(new)
             await guest.send(Accepted(labels, len(labels) - len(new)))
 
     def _foreign(self, batches: KeyedBatches) -> str:

@@ -6,19 +6,21 @@ journal, and what the journal has after a crash is never released again.
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import Task
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from isocast.hierarchy.edge import MessagesReleased, SendLine
 from isocast.hierarchy.headship import GroupPlan
 from isocast.hierarchy.line_sender import LineSender
 from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput, PrimaryReceiverSnapshot
 from isocast.nodes.secondary_receiver import SecondaryReceiver, SecondaryReceiverInput, SecondaryReceiverSnapshot
+from isocast.reformation.scopes.line_keeper import KeepLines, LineHostEffect, LinesSettled
 from isocast.ring.effects import (
+    ChainHeard,
     Collect,
     ControlOutcome,
     ControlSettled,
@@ -29,8 +31,11 @@ from isocast.ring.effects import (
     GroupLeft,
     HeadshipAssumed,
     HeadSwitched,
+    LieProven,
     LogReplaced,
+    OrderMissed,
     ReadJournal,
+    ReceiverHostEffect,
     Record,
     Release,
     RingInstalled,
@@ -41,39 +46,45 @@ from isocast.ring.effects import (
     SupportSilent,
     UniverseForced,
 )
-from isocast.ring.inputs import CheckpointFetched, ControlRequested, DrainRequested, JournalRead, TimerFired
+from isocast.ring.inputs import ControlRequested, DrainRequested, JournalRead, TimerFired
 from isocast.ring.ledger import CHANGES, UNIVERSE_MIN, Checkpoint
+from isocast.ring.receiver import Receiver
 from isocast.ring.settings import Schedule, StartPolicy
 from isocast.ring.storage import SiteState
 from isocast.runtime.disk.journal import Journal, released_block
-from isocast.runtime.disk.journal_verify import set_aside_blocks, set_aside_end
-from isocast.runtime.disk.records import read_checkpoint
+from isocast.runtime.disk.journal_verify import set_aside_end
+from isocast.runtime.disk.journal_vouchers import Vouchers
 from isocast.runtime.disk.site_store import SiteStore, open_site_store, site_secret
+from isocast.runtime.edge.narrow.plans import PlanFolder
+from isocast.runtime.hosts.checkpoint_fetcher import CheckpointFetcher
+from isocast.runtime.hosts.convictions import convicted_before, note_conviction, note_missed_order
 from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.edge_process import edge_process
+from isocast.runtime.hosts.line_keys import line_prover, node_keys
 from isocast.runtime.hosts.lines import LineSpeaking
-from isocast.runtime.hosts.plan_operations import offer_plan_operations
+from isocast.runtime.hosts.order_checks import insist_on_order, order_in
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.hosts.retransmit import ArchiveDoor
+from isocast.runtime.hosts.roster_following import NoFollower, RosterFollower
 from isocast.runtime.market.founding import LeftOutSites, begun, is_new, joins
-from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.net.channels import NodeKeys
+from isocast.runtime.market.model import Market, NodeRole, Reveal
 from isocast.runtime.net.clock import ClockStatus
-from isocast.runtime.net.door import DoorError, Visit, visit
-from isocast.runtime.net.door_keys import core_visitor, edge_visitor
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
-from isocast.terms.errors import IsocastError, JournalError, LocalProtocolError, RemoteProtocolError
-from isocast.terms.ids import Label, NodeId, is_site
+from isocast.security.chains import ChainOpener
+from isocast.security.sealing import Opened
+from isocast.striping.plan import plan_entry
+from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.terms.ids import NodeId, is_site
 from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.timing import Gate
-from isocast.wire.door import Block, CheckpointGiven, CheckpointWanted, End, RangeWanted, Refused
-from isocast.wire.journal_blocks import BlockView, view_block
-from isocast.wire.limits import EVENT_BYTES
+from isocast.wire.journal_proofs import BlockProof, MessageSeal
+from isocast.wire.opaque import count_events
 from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, Suspicion
 
+if TYPE_CHECKING:
+    from isocast.runtime.hosts.floor_site import FloorSite
+
 __all__ = [
-    "GAP_PATIENCE_S",
-    "CheckpointFetcher",
     "GroupReport",
     "ReceiverHost",
     "RingOperations",
@@ -99,6 +110,17 @@ def group_plan(market: Market) -> GroupPlan:
     return GroupPlan.below(parents, backups, distance)
 
 
+_GroupEffect: TypeAlias = (
+    SecondaryStalled
+    | SecondaryReturned
+    | SecondaryHandedBack
+    | SupportSilent
+    | HeadshipAssumed
+    | GroupLeft
+    | HeadSwitched
+)
+
+
 class GroupReport:
     """Log lines, alarms, counts and gauges of one receiver's place among the layers."""
 
@@ -107,22 +129,33 @@ class GroupReport:
         self._context = context
         self._own = context.plan.node
         self._adopted: dict[NodeId, None] = {}
-        self.performers = {
-            SecondaryStalled: self._stalled,
-            SecondaryReturned: self._returned,
-            SecondaryHandedBack: self._handed_back,
-            SupportSilent: self._unanswered,
-            HeadshipAssumed: self._headed,
-            GroupLeft: self._left,
-            HeadSwitched: self._head_changed,
-        }
+
+    def tell(self, effect: _GroupEffect) -> None:
+        """Report one effect."""
+        match effect:
+            case SecondaryStalled():
+                self._stalled(effect)
+            case SecondaryReturned():
+                self._returned(effect)
+            case SecondaryHandedBack():
+                self._handed_back(effect)
+            case SupportSilent():
+                self._unanswered(effect)
+            case HeadshipAssumed():
+                self._headed(effect)
+            case GroupLeft():
+                self._left(effect)
+            case HeadSwitched():
+                self._head_changed(effect)
+            case _:
+                assert_never(effect)
 
     def _name(self, node: NodeId) -> str:
         return self._context.market.name_of(node)
 
     # Members ------------------------------------------------------------------------------------
 
-    def _stalled(self, effect: SecondaryStalled, _: int) -> None:
+    def _stalled(self, effect: SecondaryStalled) -> None:
         name = self._name(effect.member)
         self._context.alarm(
             f"stalled-{name}",
@@ -130,35 +163,35 @@ class GroupReport:
             "look at that node; when it comes back it catches up from this one",
         )
 
-    def _returned(self, effect: SecondaryReturned, _: int) -> None:
+    def _returned(self, effect: SecondaryReturned) -> None:
         self._context.log.info(
             "secondary receiver counts", name=self._name(effect.member), group=self._name(effect.group)
         )
 
-    def _handed_back(self, effect: SecondaryHandedBack, _: int) -> None:
+    def _handed_back(self, effect: SecondaryHandedBack) -> None:
         name, head = self._name(effect.member), self._name(effect.group)
         self._context.log.info("secondary receiver has its head again", name=name, head=head)
 
-    def _unanswered(self, effect: SupportSilent, _: int) -> None:
+    def _unanswered(self, effect: SupportSilent) -> None:
         # Not an alarm: while a market starts, those above are often the last to come.
         self._context.log.info("silent, another is asked", name=self._name(effect.asked), token=effect.token_number)
 
     # Heads --------------------------------------------------------------------------------------
 
-    def _headed(self, effect: HeadshipAssumed, _: int) -> None:
+    def _headed(self, effect: HeadshipAssumed) -> None:
         if effect.group == self._own or effect.group in self._adopted:
             return
         self._adopted[effect.group] = None
         self._context.counters.head_changes += 1
         self._context.log.warning("heads another's group", group=self._name(effect.group), epoch=str(effect.epoch))
 
-    def _left(self, effect: GroupLeft, _: int) -> None:
+    def _left(self, effect: GroupLeft) -> None:
         self._adopted.pop(effect.group, None)
         self._context.counters.head_changes += 1
         group, head = self._name(effect.group), self._name(effect.head)
         self._context.log.info("hands a group over", group=group, head=head, epoch=str(effect.epoch))
 
-    def _head_changed(self, effect: HeadSwitched, _: int) -> None:
+    def _head_changed(self, effect: HeadSwitched) -> None:
         self._context.counters.head_changes += 1
         group, head = self._name(effect.group), self._name(effect.head)
         if effect.silent:
@@ -181,245 +214,13 @@ class GroupReport:
         gauges.secondary_stable_token = min(known, default=None)
 
 
-# ---- How a receiver comes by a checkpoint, and by everything that was released before it (protocol §5, §7).
-#
-# The checkpoint comes from another receiver's door. Then the journal is filled, in order, from where it ends up to the
-# checkpoint: from the doors of receivers, whose blocks know the labels, or of retransmit servers, whose blocks do not.
-# Such blocks are marked as fetched and keep the instants at which others released them. Only then does the machine get
-# the checkpoint, so that whatever happens between two writes, the journal is never behind the log without the site's
-# knowing it.
-#
-# What no door has any more is a gap. It is left only when every door has said so, or did not open for a while, and it
-# is told aloud.
-
-
-_CHUNK = 4_096
-"""Sequences of one request: a retransmit server gives each visitor its share, and no more."""
-_SILENCE_S = 10.0
-"""A door that says nothing for so long is left."""
-_PAUSE_S = 0.5
-"""Between two rounds over all doors."""
-GAP_PATIENCE_S = 30.0
-"""For so long a door that does not open may still have what the others have not: a node restarts in less."""
-
-
-@dataclass(slots=True)
-class _DoorRound:
-    """What one round over all doors gave."""
-
-    silent: tuple[str, ...] = ()
-    """Doors that did not open, or turned us away."""
-    oldest: int = 0
-    """The first sequence from which on some door has something; 0 if none has."""
-
-
-class CheckpointFetcher:
-    """Performs `FetchCheckpoint` beside everything else, one at a time."""
-
-    def __init__(self, context: Context, journal: Journal, feed: Callable[[CheckpointFetched], None]) -> None:
-        """`feed` gives the machine its answer."""
-        self.patience_s = GAP_PATIENCE_S
-        self.filled = 0
-        """What lies before this sequence came into the journal otherwise than by a release, or is a gap of it."""
-        self.fetched = 0
-        """Messages that came into the journal from elsewhere."""
-        self.gaps: list[tuple[int, int]] = []
-        """Sequences, both ends included, that were nowhere any more."""
-        self._context = context
-        self._journal = journal
-        self._feed = feed
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether something is being fetched."""
-        return self._task is not None
-
-    def want(self, wish: FetchCheckpoint) -> None:
-        """Begin, unless an earlier wish is being granted."""
-        if self._task is None:
-            self._task = self._context.loop.create_task(self._grant(wish))
-
-    def stop(self) -> None:
-        """Let go."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-
-    # A checkpoint -------------------------------------------------------------------------------
-
-    async def _grant(self, wish: FetchCheckpoint) -> None:
-        try:
-            for giver in wish.ask:
-                checkpoint = await self._checkpoint(giver)
-                if checkpoint is not None and checkpoint.token_number > wish.above:
-                    await self.fill(checkpoint.next_sequence, giver)
-                    self._context.log.info(
-                        "takes a checkpoint over",
-                        giver=self._context.market.name_of(giver),
-                        token=checkpoint.token_number,
-                        next_sequence=checkpoint.next_sequence,
-                    )
-                    # The machine may wish for another at once.
-                    self._task = None
-                    self._feed(CheckpointFetched(checkpoint, giver))
-                    return
-        except (IsocastError, OSError) as reason:
-            self._context.alarm("rejoin", f"the journal cannot be filled: {reason}", "make room on the disk")
-        finally:
-            if self._task is asyncio.current_task():
-                self._task = None
-
-    async def _checkpoint(self, giver: NodeId) -> Checkpoint | None:
-        context = self._context
-        there = context.market.find(giver)
-        name = core_visitor(context.plan)
-        key = context.archive_door_key(name)
-        if there is None or not there.tcp_port or key is None:
-            return None
-        try:
-            here = await visit(there.address, there.tcp_port, name, key)
-            try:
-                await here.send(CheckpointWanted())
-                async with asyncio.timeout(_SILENCE_S):
-                    return read_checkpoint((await here.expect(CheckpointGiven)).packed)
-            finally:
-                await here.close()
-        except (IsocastError, OSError, TimeoutError, ValueError) as reason:
-            context.log.info("gives no checkpoint", name=there.name, why=str(reason) or "no answer")
-            return None
-
-    # What was released before it ----------------------------------------------------------------
-
-    async def fill(self, until: int, first: NodeId | None = None) -> None:
-        """Bring the journal up to a sequence; `first` is asked first. What is nowhere any more becomes a gap."""
-        journal, loop = self._journal, self._context.loop
-        begun = journal.position.next_sequence
-        if begun < until:
-            self._context.log.info("fills its journal from others", first=begun, last=until - 1)
-        patient_until = loop.time() + self.patience_s
-        while (wanted := self._take_own(until)) > journal.position.next_sequence:
-            before = journal.position.next_sequence
-            found = await self._round(wanted, first)
-            if journal.position.next_sequence > before:
-                patient_until = loop.time() + self.patience_s
-            elif not found.silent or loop.time() >= patient_until:
-                self._leave_gap(min(found.oldest or wanted, wanted), found.silent)
-            else:
-                await asyncio.sleep(_PAUSE_S)
-
-    def _leave_gap(self, until: int, silent: tuple[str, ...]) -> None:
-        first = self._journal.position.next_sequence
-        self.gaps.append((first, until - 1))
-        self._journal.skip_to(until)
-        self.filled = until
-        who = f"; {', '.join(silent)} could not be asked" if silent else ""
-        self._context.alarm(
-            "journal-gap",
-            f"sequences {first} to {until - 1} are in no archive any more: this journal has a gap{who}",
-            "keep journals for longer, or copy them away: see the how-to 'operate'",
-        )
-
-    async def _round(self, until: int, first: NodeId | None) -> _DoorRound:
-        """One door after the other, until one of them has what comes next."""
-        found = _DoorRound()
-        silent: list[str] = []
-        for plan in self._archives(first):
-            try:
-                low_water, next_sequence = await self._visit(plan, until)
-            except (IsocastError, OSError, TimeoutError) as reason:
-                if isinstance(reason, JournalError):
-                    raise
-                self._context.log.info("door gives nothing", name=plan.name, why=str(reason) or "no answer")
-                silent.append(plan.name)
-                low_water = next_sequence = 0
-            here = self._journal.position.next_sequence
-            if low_water > here and next_sequence > low_water:
-                found.oldest = min(found.oldest or low_water, low_water)
-            if here >= until:
-                break
-        found.silent = tuple(silent)
-        return found
-
-    def _archives(self, first: NodeId | None) -> list[NodePlan]:
-        """Receivers, then retransmit servers, that have a door."""
-        market, own = self._context.market, self._context.plan
-        receivers = market.by_role(NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER)
-        plans = [*receivers, *market.by_role(NodeRole.RETRANSMIT_SERVER)]
-        here = [plan for plan in plans if plan.tcp_port and plan.name != own.name and own.stripes[0] in plan.stripes]
-        return sorted(here, key=lambda plan: plan.node != first)
-
-    async def _visit(self, plan: NodePlan, until: int) -> tuple[int, int]:
-        """Take what one door has of what comes next; the span of its archive."""
-        context = self._context
-        name = edge_visitor(context.plan)
-        key = context.archive_door_key(name)
-        if key is None:
-            raise DoorError("this node has no edge key")
-        here = await visit(plan.address, plan.tcp_port, name, key)
-        try:
-            while True:
-                before = self._journal.position.next_sequence
-                span = await self._take(here, before, min(before + _CHUNK, until) - 1, until)
-                after = self._journal.position.next_sequence
-                if after >= until or after == before:
-                    return span
-        finally:
-            await here.close()
-
-    async def _take(self, here: Visit, first: int, last: int, until: int) -> tuple[int, int]:
-        """One range into the journal."""
-        await here.send(RangeWanted(first, last))
-        while True:
-            async with asyncio.timeout(_SILENCE_S):
-                message = await here.receive()
-            match message:
-                case Block(body):
-                    self._append(view_block(body), until)
-                case End(low_water, next_sequence):
-                    return low_water, next_sequence
-                case Refused(reason):
-                    raise DoorError(reason)
-                case None:
-                    raise DoorError("the connection ended")
-                case other:
-                    raise DoorError(f"unexpected message {type(other).__name__}")
-
-    def _take_own(self, until: int) -> int:
-        """What this site released itself, from files that were set aside; up to which sequence others are needed."""
-        journal = self._journal
-        for block in set_aside_blocks(journal.directory, journal.position.next_sequence):
-            if block.header.first_sequence > journal.position.next_sequence:
-                return min(block.header.first_sequence, until)
-            self._append(block, until, fetched=block.header.fetched)
-        return until
-
-    def _append(self, view: BlockView, until: int, *, fetched: bool = True) -> None:
-        """What of a block comes next; the machine may have released some of it meanwhile."""
-        header = view.header
-        here = self._journal.position.next_sequence
-        if not header.first_sequence <= here < min(header.next_sequence, until):
-            # An archive that begins later gives what it has of a range.
-            return
-        block = view.released()
-        skip = here - header.first_sequence
-        part = replace(
-            block,
-            place=block.place + skip,
-            first_sequence=here,
-            messages=block.messages[skip : until - header.first_sequence],
-            fetched=fetched,
-        )
-        if part.messages:
-            self._journal.append(part)
-            self.filled = self._journal.position.next_sequence
-            self.fetched += len(part.messages) * fetched
-
-
-# ---- What an operator may ask of a primary receiver: to leave the ring for a while, and to change U (protocol §5).
+# ---- What an operator may ask of a primary receiver: to leave the ring for a while, to change U (protocol §5), and to
+# announce a stripe plan (§4.4).
 #
 # Nothing here is obeyed at once. To drain is to ask for a ring without this site; to add or remove a site is to put a
 # control entry into this site's next token, which a majority of the U before must certify. `ring` says how far it is.
+# The operator signed what is asked for: the door only carries the order.
+# Every receiver's narrow stripes follow a plan behind the token that announces it.
 
 
 class RingOperations:
@@ -429,7 +230,7 @@ class RingOperations:
         self,
         context: Context,
         machine: PrimaryReceiver,
-        driver: Driver[PrimaryReceiverInput],
+        driver: Driver[PrimaryReceiverInput, Any],
         outcomes: MutableMapping[tuple[str, int], ControlOutcome],
         left_out: LeftOutSites,
     ) -> None:
@@ -442,11 +243,14 @@ class RingOperations:
         context.operations.update(
             {"ring": self._ring, "drain": self._drain, "add-site": self._add, "remove-site": self._remove}
         )
+        if context.market.edge is not None:
+            self._plans = PlanFolder(context.market.edge)
+            context.operations["stripe-plan"] = self._announce
 
     async def _ring(self, _: Mapping[str, Any]) -> Mapping[str, object]:
         """How this site sees the ring, and U."""
         receiver, market = self._machine.receiver, self._context.market
-        ring = receiver.ring
+        ring, book = receiver.ring, self._context.keys.book
         certified = receiver.certificates.certified
         return {
             "site": receiver.site,
@@ -459,6 +263,8 @@ class RingOperations:
             "leaving": self._machine.leaving,
             "held": receiver.held,
             "certified": certified,
+            "order": receiver.ledger.head.order,
+            "roster": 0 if book is None else book.entries[-1][1].serial,
             "left_out": list(self._left_out.sites),
             "knows": [plan.node for plan in market.nodes],
             "outcomes": {f"{kind} {site}": outcome.value for (kind, site), outcome in self._outcomes.items()},
@@ -482,7 +288,7 @@ class RingOperations:
             raise LocalProtocolError(f"the market file that this node was started with has no site {site}: restart it")
         if site in self._left_out.sites:
             raise LocalProtocolError(f"site {site} was removed from U by force, and its number must not vote again")
-        self._request(ControlKind.ADD_SITE, site)
+        self._request(ControlEntry(ControlKind.ADD_SITE, site, b"", order_in(request)))
         return {"already": False}
 
     async def _remove(self, request: Mapping[str, Any]) -> Mapping[str, object]:
@@ -493,24 +299,52 @@ class RingOperations:
             return {"already": True}
         if len(universe) <= UNIVERSE_MIN:
             raise LocalProtocolError(f"U has {len(universe)} sites, and a market needs {UNIVERSE_MIN}: add one first")
-        self._request(ControlKind.REMOVE_SITE, site)
+        self._request(ControlEntry(ControlKind.REMOVE_SITE, site, b"", order_in(request)))
         return {"already": False}
 
     def _site_in(self, request: Mapping[str, Any]) -> NodeId:
         site = request.get("site")
         if not isinstance(site, int) or isinstance(site, bool) or not is_site(site):
             raise LocalProtocolError('"site" is the id of a receiver')
+        self._insist_on_tokens()
+        return site
+
+    def _insist_on_tokens(self) -> None:
         receiver = self._machine.receiver
         ring = receiver.ring
         if ring is None or receiver.site not in ring.ring:
             raise LocalProtocolError("this site is not on the ring and sends no token: ask another site")
-        return site
 
-    def _request(self, kind: ControlKind, site: NodeId) -> None:
+    async def _announce(self, request: Mapping[str, Any]) -> Mapping[str, object]:
+        """A stripe plan in this site's next token."""
+        try:
+            digest = bytes.fromhex(request.get("digest", ""))
+        except (TypeError, ValueError):
+            digest = b""
+        plan = self._plans.find(digest)
+        if plan is None:
+            raise LocalProtocolError('this node has no plan file with this "digest"')
+        self._insist_on_tokens()
+        entry = plan_entry(plan)._replace(order=order_in(request))
+        self._insist_on_order(entry)
+        self._context.log.warning(
+            "a stripe plan is announced", by="operator", version=plan.version, digest=digest.hex()
+        )
+        self._driver.feed(ControlRequested(entry))
+        return {"version": plan.version}
+
+    def _request(self, entry: ControlEntry) -> None:
+        self._insist_on_order(entry)
+        kind, site = entry.kind, entry.subject
         name = self._context.market.name_of(site)
         self._context.log.warning("U changes", by="operator", kind=kind.name, site=site, name=name)
         self._outcomes.pop((kind.name, site), None)
-        self._driver.feed(ControlRequested(ControlEntry(kind, site, b"")))
+        self._driver.feed(ControlRequested(entry))
+
+    def _insist_on_order(self, entry: ControlEntry) -> None:
+        receiver = self._machine.receiver
+        last, following = receiver.ledger.head.order, receiver.held + 1
+        insist_on_order(receiver.notary, entry, self._context.stripe, following, last, self._context.clock.now())
 
 
 # ---- What a receiver tells people of changes that are more than a new ring: of U, by force, and two stories.
@@ -531,11 +365,6 @@ class RingReport:
         self.left_out = LeftOutSites(context.directory)
         self._alone_since = NEVER
         self._told_alone = False
-        self.performers: dict[type, Callable[[Any, int], None]] = {
-            ControlSettled: self._settled,
-            UniverseForced: self._forced,
-            Diverged: self._diverged,
-        }
 
     def tick(self, universe: Sequence[NodeId], now: int) -> None:
         """Who joins a market that does not run waits for ever: say so, once, and not before it could have answered."""
@@ -548,14 +377,26 @@ class RingReport:
                 "start the market's other nodes; a market that has never run begins with --new, not with --join",
             )
 
-    def _settled(self, effect: ControlSettled, _: int) -> None:
+    def tell(self, effect: ControlSettled | UniverseForced | Diverged) -> None:
+        """Report one effect."""
+        match effect:
+            case ControlSettled():
+                self._settled(effect)
+            case UniverseForced():
+                self._forced(effect)
+            case Diverged():
+                self._diverged(effect)
+            case _:
+                assert_never(effect)
+
+    def _settled(self, effect: ControlSettled) -> None:
         entry = effect.entry
         is_site = entry.kind in CHANGES
         name = self._context.market.name_of(entry.subject) if is_site else str(entry.subject)
         self.outcomes[entry.kind.name, entry.subject] = effect.outcome
         self._context.log.info("an operator's entry", kind=entry.kind.name, name=name, outcome=effect.outcome.value)
 
-    def _forced(self, effect: UniverseForced, _: int) -> None:
+    def _forced(self, effect: UniverseForced) -> None:
         self.left_out.note(effect.left_out)
         names = ", ".join([self._context.market.name_of(site) for site in effect.universe])
         self._context.alarm(
@@ -564,7 +405,7 @@ class RingReport:
             "a node that was left out must never run again under its number",
         )
 
-    def _diverged(self, effect: Diverged, _: int) -> None:
+    def _diverged(self, effect: Diverged) -> None:
         self._context.counters.divergences += 1
         self._context.counters.sequences_diverged += effect.next_sequence - effect.first_sequence
         self._context.alarm(
@@ -584,6 +425,9 @@ def _because(loss: str) -> str:
     return f" ({loss})" if loss else ""
 
 
+_HostEffect: TypeAlias = ReceiverHostEffect | LineHostEffect
+
+
 class ReceiverHost:
     """What surrounds the machine of one receiver."""
 
@@ -596,6 +440,10 @@ class ReceiverHost:
         self._clock = context.clock
         self._late_ns = context.market.timing.process_ns
         self._opener = context.keys.opener() if context.market.seal else None
+        self._chain: ChainOpener | None = None
+        if context.market.reveal is Reveal.CHAIN:
+            self._chain = context.keys.chain_opener(context.stripe)
+        self._vouchers = Vouchers()
         self.report = RingReport(context)
         with ExitStack() as opened:
             self._open(opened)
@@ -604,18 +452,6 @@ class ReceiverHost:
         self._collectable = 0
         self._refilling: Task[None] | None = None
         self.groups = GroupReport(context)
-        self._performers = {
-            Release: self._release,
-            EntryCompleted: self._completed,
-            ReadJournal: self._read_journal,
-            FetchCheckpoint: self._checkpoint_wanted,
-            Collect: self._collect,
-            RingSuspected: self._suspected,
-            FairnessFaulted: self._faulted,
-            **self.groups.performers,
-            **self.report.performers,
-            **self.speaking.performers,
-        }
 
     def _open(self, opened: ExitStack) -> None:
         """Everything, or nothing: the next attempt must not meet the locks of this one."""
@@ -626,29 +462,47 @@ class ReceiverHost:
         self.store = self._open_store()
         opened.callback(self.store.close)
         self._restore_released(self.store.state)
-        self.line = LineSender(plan.node, self._stripe, context.heartbeat_ns, self.journal.position.next_sequence)
-        self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring(), context.keys.edge_ring()))
+        following, prover = self.journal.position.next_sequence, line_prover(context)
+        self.line = LineSender(plan.node, self._stripe, context.heartbeat_ns, following, prover)
+        self._channels = context.channels(plan.node, node_keys(context, core=True))
         opened.callback(self._channels.close)
         self.machine = self._machine(self.store.state)
+        for site in convicted_before(context, self.machine.receiver.court):
+            self.machine.receiver.convict(site)
         self.door = ArchiveDoor(context, past, self._checkpoint)
         self.speaking = LineSpeaking(context, self._channels, forgot=self.store.forgot)
         self.driver = self._drive(self.machine)
         self.fetcher = CheckpointFetcher(context, self.journal, self.driver.feed)
         self.driver.clock_judged = self._clock_judged
         self.edge = edge_process(context, self.machine.receiver)
+        self.floors = self._floors(past)
         self.driver.after_step = self._after_step
 
-    def _drive(self, machine: PrimaryReceiver | SecondaryReceiver) -> Driver[SecondaryReceiverInput]:
+    def _floors(self, past: Path) -> tuple[FloorSite, ...]:
+        """Those of the market; a secondary receiver runs none."""
+        if not isinstance(self.machine, PrimaryReceiver) or not self._context.market.floors:
+            return ()
+        # Most markets have no floor, and do without what it takes.
+        from isocast.runtime.hosts.floor_site import FloorSite  # noqa: PLC0415
+
+        return tuple([FloorSite(self._context, table, past) for table in self._context.market.floors])
+
+    def _drive(self, machine: PrimaryReceiver | SecondaryReceiver) -> Driver[SecondaryReceiverInput, _HostEffect]:
         """The machine's driver; an operator's requests are for the machine of a primary receiver alone."""
         context = self._context
         if isinstance(machine, SecondaryReceiver):
             follower = self.speaking.accompany(machine, lambda: machine.receiver.ring)
+            self.rosters = self._follow_rosters(machine.receiver, None)
             return context.driver(follower, self, self._channels)
         member = self.speaking.accompany(machine, lambda: machine.receiver.ring)
-        driver: Driver[PrimaryReceiverInput] = context.driver(member, self, self._channels)
+        driver: Driver[PrimaryReceiverInput, _HostEffect] = context.driver(member, self, self._channels)
         RingOperations(context, machine, driver, self.report.outcomes, self.report.left_out)
-        offer_plan_operations(context, machine, driver)
+        self.rosters = self._follow_rosters(machine.receiver, driver.feed)
         return driver
+
+    def _follow_rosters(self, receiver: Receiver, feed: Callable[[ControlRequested], None] | None) -> NoFollower:
+        place = self._context.roster_place()
+        return NoFollower() if place is None else RosterFollower(place, receiver, feed)
 
     # From the disk ------------------------------------------------------------------------------
 
@@ -687,10 +541,15 @@ class ReceiverHost:
         market, plan = context.market, context.plan
         settings = market.ring_settings(self._stripe)
         secret = site_secret(context.directory)
-        groups = group_plan(market)
+        groups, notary = group_plan(market), context.notary()
+        fits = None if self._chain is None else self._chain.fits
         if plan.role is NodeRole.PRIMARY_RECEIVER:
-            return PrimaryReceiver(plan.node, settings, secret, state, forgot=self.store.forgot, groups=groups)
-        return SecondaryReceiver(plan.node, settings, groups=groups, state=state, secret=secret)
+            return PrimaryReceiver(
+                plan.node, settings, secret, state, forgot=self.store.forgot, groups=groups, notary=notary, fits=fits
+            )
+        return SecondaryReceiver(
+            plan.node, settings, groups=groups, state=state, secret=secret, notary=notary, fits=fits
+        )
 
     # The driver's side --------------------------------------------------------------------------
 
@@ -707,11 +566,35 @@ class ReceiverHost:
                 self._counters.reformations += record.ring is not None
                 self.line.next_sequence = max(self.line.next_sequence, self.journal.position.next_sequence)
 
-    def perform(self, effect: object, now: int) -> None:
+    def perform(self, effect: _HostEffect, now: int) -> None:
         """Do one effect of a receiver."""
-        performer = self._performers.get(type(effect))
-        if performer is not None:
-            performer(effect, now)  # type: ignore[operator]
+        match effect:
+            case Release():
+                self._release(effect)
+            case EntryCompleted():
+                self._completed(effect, now)
+            case Collect(token_number):
+                self._collectable = token_number
+            case ReadJournal():
+                self._read_journal(effect)
+            case FetchCheckpoint():
+                self._checkpoint_wanted(effect)
+            case RingSuspected():
+                self._suspected(effect)
+            case FairnessFaulted():
+                self._counters.fairness_faults += 1
+            case ControlSettled() | UniverseForced() | Diverged():
+                self.report.tell(effect)
+            case LieProven(evidence):
+                note_conviction(self._context, evidence)
+            case ChainHeard(statement):
+                self._vouchers.heard(statement)
+            case OrderMissed(author, token_number):
+                note_missed_order(self._context, author, token_number)
+            case KeepLines() | LinesSettled():
+                self.speaking.perform(effect, now)
+            case _:
+                self.groups.tell(effect)
 
     def next_deadline(self) -> int:
         """The line's next heartbeat."""
@@ -722,7 +605,7 @@ class ReceiverHost:
     def wake(self, now: int) -> None:
         """A heartbeat is due: it says which token is here, so that customers see the ring turn."""
         receiver = self.machine.receiver
-        self.line.hold(receiver.accepted, receiver.held)
+        self.line.hold(receiver.accepted, receiver.announced)
         self._tell_passed(now)
         self._send_line(self.line.step(_TIMER_FIRED, now))
 
@@ -734,26 +617,27 @@ class ReceiverHost:
 
     # Effects ------------------------------------------------------------------------------------
 
-    def _release(self, effect: Release, _: int) -> None:
+    def _release(self, effect: Release) -> None:
         known = self.fetcher.filled - effect.first_sequence
         if known >= len(effect.messages) > 0:
             # It came into the journal from elsewhere while this site was behind: customers have it from others.
             return
         if known > 0:
             first, rest = effect.first_sequence + known, effect.messages[known:]
-            effect = replace(effect, first_sequence=first, messages=rest)
+            effect = replace(effect, first_sequence=first, messages=rest, links=effect.links[known:])
         self.edge.releasing(effect.entry.token.token_number)
         now = self._clock.now()
-        payloads = self._opened(effect.messages)
+        opened = self._opened(effect.messages) if self._chain is None else self._disclosed(self._chain, effect)
+        payloads = [one.payload for one in opened]
         bound_ns = self._clock.status.bound_ns or 0
-        self.journal.append(released_block(effect, now, bound_ns, payloads))
+        self.journal.append(released_block(effect, now, bound_ns, payloads, self._proof(effect, opened)))
         if self._context.plan.line:
             self._send_line(self.line.step(MessagesReleased(effect, tuple(payloads)), now))
         self._counters.released(
             token_number=effect.entry.token.token_number,
             first_sequence=effect.first_sequence,
             messages=len(payloads),
-            events=sum(map(len, payloads)) // EVENT_BYTES,
+            events=count_events(payloads),
             due_ns=effect.due,
             now_ns=now,
             late_after_ns=self._late_ns,
@@ -768,43 +652,68 @@ class ReceiverHost:
                 behind_ns=self.driver.behind_ns,
             )
 
-    def _opened(self, messages: Sequence[Data]) -> list[bytes]:
-        """The payloads in the clear: from here on they are public."""
+    def _proof(self, release: Release, opened: Sequence[Opened]) -> BlockProof | None:
+        """What the journal keeps of a release for whoever wants to prove it."""
+        seals = [] if self._opener is None else [MessageSeal(one.salt, one.key) for one in opened]
+        ledger = self.machine.receiver.ledger
+        return self._vouchers.proof(release.entry.token, ledger.entries, ledger.universe, seals)
+
+    def _opened(self, messages: Sequence[Data]) -> list[Opened]:
+        """The payloads in the clear: from here on they are public, and so are their seal keys."""
         if self._opener is None:
-            return [message.payload for message in messages]
+            return [Opened(message.payload, b"", b"") for message in messages]
         stripe, opener = self._stripe, self._opener
-        payloads: list[bytes] = []
+        found: list[Opened] = []
         for message in messages:
             try:
-                payloads.append(opener.open(stripe, Label(message.sender, message.number), message.payload))
+                found.append(opener.open(stripe, message.label, message.payload))
             except RemoteProtocolError as reason:
                 # Its source sealed it wrongly; every site finds the same, so the place stays, with nothing in it.
-                payloads.append(b"")
+                found.append(Opened(b"", b"", b""))
                 self._counters.unopened_payloads += 1
                 self._context.alarm("unopened", str(reason), "look at the source: its key file is not this market's")
-        return payloads
+        return found
+
+    def _disclosed(self, chain: ChainOpener, release: Release) -> list[Opened]:
+        """The payloads in the clear by the keys that their sources disclosed; nothing in the place of a void one."""
+        found: list[Opened] = []
+        for message, link in zip(release.messages, release.links, strict=True):
+            try:
+                found.append(chain.open(message.label, link, message.payload))
+            except RemoteProtocolError as reason:
+                found.append(Opened(b"", b"", b""))
+                self._counters.void_messages += not link
+                self._counters.unopened_payloads += bool(link)
+                name = self._context.market.name_of(message.sender)
+                advice = "look at that source: it was away, or slow, or keeps its keys back; have it publish this again"
+                self._context.alarm(f"void-{name}", str(reason), advice)
+        return found
 
     def _send_line(self, effects: tuple[SendLine, ...]) -> None:
         for effect in effects:
-            self._channels.to_line(effect.packets)
+            self._channels.to_line((*effect.proofs, *effect.packets))
 
     def _completed(self, effect: EntryCompleted, now: int) -> None:
         self._token_at = now
+        self._vouchers.completed(effect.entry.token, self.machine.receiver.ledger.universe)
         self.edge.completed(effect.entry.token)
+        self.rosters.completed(effect.entry.token)
+        ring = self.machine.receiver.ring
+        for floor in self.floors:
+            floor.completed(effect.entry.token, len(ring.ring) if ring is not None else 1)
         if effect.entry.token.sender == self._context.plan.node:
             self._counters.tokens_sent += 1
-            ring = self.machine.receiver.ring
             if ring is not None and effect.entry.token.token_number == ring.first_token:
                 self._context.log.info("first token of a ring", epoch=str(ring.ballot), token=ring.first_token)
         else:
             self._counters.tokens_accepted += 1
 
-    def _read_journal(self, effect: ReadJournal, _: int) -> None:
+    def _read_journal(self, effect: ReadJournal) -> None:
         entries = self.store.read(effect.first, effect.last)
         read = JournalRead(effect.to, entries, effect.first, self.store.first)
         self._context.loop.call_soon(self.driver.feed, read)
 
-    def _checkpoint_wanted(self, effect: FetchCheckpoint, _: int) -> None:
+    def _checkpoint_wanted(self, effect: FetchCheckpoint) -> None:
         if not self.fetcher.busy:
             self._context.log.info(
                 "other sites no longer hold what this site lacks: fetches a checkpoint", above=effect.above
@@ -817,9 +726,6 @@ class ReceiverHost:
         usable = not self.store.forgot and floor.universe and self.machine.receiver.ring is not None
         return floor if usable else None
 
-    def _collect(self, effect: Collect, _: int) -> None:
-        self._collectable = effect.token_number
-
     def _after_step(self, now: int) -> None:
         """What was released is on its way. What the log forgets now the journal has, even when the power fails."""
         if self._collectable:
@@ -827,8 +733,11 @@ class ReceiverHost:
             self.store.collected(self._collectable)
             self._collectable = 0
         self.edge.passed(now)
+        self.rosters.passed()
+        for floor in self.floors:
+            floor.settle(self.machine.receiver)
 
-    def _suspected(self, effect: RingSuspected, _: int) -> None:
+    def _suspected(self, effect: RingSuspected) -> None:
         self._counters.suspicions[effect.reason] += 1
         if effect.suspect == self._context.plan.node and effect.reason in _ASKING_TO_COME_IN:
             self._context.log.debug("asks to join a ring", reason=effect.reason.value)
@@ -846,9 +755,6 @@ class ReceiverHost:
             f"{suspect} is suspected ({effect.reason}) at token {effect.token_number}",
             "look at that node; the ring re-forms without it if it does not answer",
         )
-
-    def _faulted(self, _: FairnessFaulted, __: int) -> None:
-        self._counters.fairness_faults += 1
 
     def _clock_judged(self, status: ClockStatus) -> None:
         if status.trusted:
@@ -878,6 +784,8 @@ class ReceiverHost:
             )
         await self.door.open()
         self.edge.start()
+        for floor in self.floors:
+            floor.start()
         until = max(self.store.refill, set_aside_end(self.journal.directory))
         if until > self.journal.position.next_sequence and not self.store.forgot:
             self._refilling = self._context.loop.create_task(self._refill(until))
@@ -910,6 +818,8 @@ class ReceiverHost:
         self._context.maintain_journal(self.journal, now)
         self.speaking.tick(now)
         self.report.tick(self.machine.receiver.ledger.universe, now)
+        for floor in self.floors:
+            floor.tick()
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""
@@ -935,7 +845,7 @@ class ReceiverHost:
         gauges.token_age_ns = self._clock.now() - self._token_at if self._token_at else None
         gauges.next_sequence = self.journal.position.next_sequence
         gauges.read_clock(self._clock.status)
-        gauges.clients = self.door.visitors
+        self.door.fill(gauges)
         return gauges
 
     async def stop(self) -> None:
@@ -945,5 +855,7 @@ class ReceiverHost:
         if self._refilling is not None:
             self._refilling.cancel()
         await self.edge.stop()
+        for floor in self.floors:
+            await floor.stop()
         await self.door.close()
         self._closing.close()

@@ -6,19 +6,28 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from isocast.reformation.scopes.line_keeper import PlannerHostEffect
 from isocast.reformation.server import ReformationServer
-from isocast.ring.effects import BallotChosen, Record, RingDecided
+from isocast.ring.court import Court
+from isocast.ring.effects import BallotChosen, LieProven, Record, RingDecided, UniverseForced
 from isocast.ring.inputs import ForceRequested
 from isocast.ring.ledger import UNIVERSE_MIN
+from isocast.ring.notary import Notary
 from isocast.runtime.disk.server_store import open_server_store
+from isocast.runtime.hosts.convictions import convicted_before, note_conviction
+from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.lines import LinePlanning
+from isocast.runtime.hosts.order_checks import insist_on_order, order_in
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.founding import begun, is_new
+from isocast.runtime.market.roster_files import NewestReader
 from isocast.runtime.net.channels import NodeKeys
 from isocast.runtime.net.clock import ClockStatus
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
+from isocast.security.signing import RosterVerifier
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import NEVER, SECOND
+from isocast.wire.orders import force_entry
 
 __all__ = ["ReformationHost"]
 
@@ -53,17 +62,31 @@ class ReformationHost:
             regions,
             self.store.state,
             market.servers,
+            context.notary(),
         )
+        before = convicted_before(context, self.machine.court)
+        self.machine.court = self._court()
+        self.machine.court.convicted.update(dict.fromkeys(before))
         self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring()))
         opened.callback(self._channels.close)
         self.lines = LinePlanning(context)
-        self.driver = context.driver(self.lines.accompany(self.machine), self, self._channels)
+        self.driver: Driver[ForceRequested, UniverseForced | LieProven | PlannerHostEffect] = context.driver(
+            self.lines.accompany(self.machine), self, self._channels
+        )
         self.driver.clock_judged = self._clock_judged
         self._clock_ahead_ns = 0
         context.operations["force"] = self._force
 
+    def _court(self) -> Court:
+        """Convicts by the keys of the newest roster: a server does not know at which token an older one ended."""
+        context, book = self._context, self._context.keys.book
+        if book is None:
+            return Court(Notary())
+        verifier = RosterVerifier(book.newest.market, NewestReader(context.market, book))
+        return Court(Notary(verifier=verifier, refused=context.counters.refused_signatures))
+
     async def _force(self, request: Mapping[str, Any]) -> None:
-        """An operator's word that these sites are all that is left of U."""
+        """An operator's signed word that these sites are all that is left of U."""
         sites = request.get("universe")
         market = self._context.market
         if not isinstance(sites, list) or len(sites) < UNIVERSE_MIN or not all(isinstance(s, int) for s in sites):
@@ -71,13 +94,17 @@ class ReformationHost:
         strangers = [site for site in sites if site not in market.universe]
         if strangers:
             raise LocalProtocolError(f"{strangers[0]} is no primary receiver of this market")
-        names = ", ".join([market.name_of(site) for site in sites])
+        members, machine = tuple(sorted(set(sites))), self.machine
+        entry = force_entry(self._context.plan.node, members, order_in(request))
+        first = machine.ring.first_token if machine.ring is not None else 0
+        insist_on_order(machine.notary, entry, self._context.stripe, first, 0, self._context.clock.now())
+        names = ", ".join([market.name_of(site) for site in members])
         self._context.alarm(
             "forced",
             f"an operator forces U to be {names}",
             "a node that was left out must never run again under its number",
         )
-        self.driver.feed(ForceRequested(tuple(sorted(set(sites)))))
+        self.driver.feed(ForceRequested(members, entry.order))
 
     def _clock_judged(self, status: ClockStatus) -> None:
         if status.trusted:
@@ -109,9 +136,12 @@ class ReformationHost:
                     "ring decided", epoch=str(ring.ballot), members=names, first_token=ring.first_token
                 )
 
-    def perform(self, effect: object, now: int) -> None:  # noqa: ARG002
-        """What it has to do is about the plan of lines."""
-        self.lines.perform(effect)
+    def perform(self, effect: UniverseForced | LieProven | PlannerHostEffect, now: int) -> None:  # noqa: ARG002
+        """What it has to do is about the plan of lines; of a forced U the alarm was raised when it was asked for."""
+        if isinstance(effect, LieProven):
+            note_conviction(self._context, effect.evidence)
+        elif not isinstance(effect, UniverseForced):
+            self.lines.perform(effect)
 
     def next_deadline(self) -> int:
         """None of its own."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,12 +26,13 @@ from isocast.hierarchy.archive import (
     RangeAsked,
     RangeWithdrawn,
     ReadArchive,
+    ServerHostEffect,
     ServerInput,
     SnapshotAsked,
     TurnAway,
 )
 from isocast.hierarchy.customer_settings import Grade, JoinPoint
-from isocast.hierarchy.edge import FetchRange, FetchSnapshot, GapAbandoned, SendLine
+from isocast.hierarchy.edge import DeliverLatest, FetchRange, FetchSnapshot, GapAbandoned, SendLine, TokensPassed
 from isocast.hierarchy.latest import LatestSnapshot, read_snapshot, write_snapshot
 from isocast.nodes.retransmit_server import ArchiveState, RetransmitServer, RetransmitSettings
 from isocast.ring.effects import Record
@@ -41,28 +43,33 @@ from isocast.runtime.disk.journal_segments import segment_files
 from isocast.runtime.disk.records import checkpoint_bytes
 from isocast.runtime.edge.narrow.repairer import Repairer
 from isocast.runtime.hosts.customer import EdgeReport, Fetcher, customer_settings
+from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.line_following import LineFollowing
+from isocast.runtime.hosts.line_keys import door_sealer, line_prover, node_keys, proof_terms
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.founding import begun
 from isocast.runtime.market.key_files import load_repair_key
-from isocast.runtime.net.channels import NodeKeys
-from isocast.runtime.net.door import Door, DoorError, Visit
-from isocast.runtime.net.door_keys import core_door_key, edge_visited
+from isocast.runtime.net.door import Door, Visit
+from isocast.runtime.net.door_keys import core_door_key, edge_visited, guest_key
+from isocast.runtime.net.guest_shares import IDLE_S, GuestShare, GuestShares
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.terms.errors import JournalError, RemoteProtocolError
-from isocast.terms.ids import NodeId
+from isocast.terms.ids import NodeId, guest_id
 from isocast.terms.instants import NEVER
 from isocast.wire.door import (
     Block,
     CheckpointGiven,
     CheckpointWanted,
+    DoorMessage,
     End,
     RangeWanted,
     Refused,
     Snapshot,
     SnapshotWanted,
 )
+from isocast.wire.events import EVENTS_PER_PAYLOAD
 from isocast.wire.journal_blocks import BlockView, encode_block
+from isocast.wire.limits import EVENT_BYTES
 
 __all__ = ["ArchiveDoor", "RetransmitDoor", "RetransmitHost", "StripeRepairs", "stripe_repairs"]
 
@@ -77,6 +84,7 @@ ServerAnswer: TypeAlias = GiveRange | GiveSnapshot | TurnAway
 
 _PATIENCE_S = 2.0
 """A request that the machine let lapse, because its turn never came, is refused after this."""
+_NOT_HERE = "this door gives ranges and snapshots; publish at a source"
 _BUSY = "this server is busy, or you ask for more than your share: ask again later"
 
 
@@ -104,14 +112,17 @@ class _Request:
             self.answered.set_result(answer)
 
 
-class _RangeDoor:
+_CROWDED = "this door has no place for another guest now: ask again later, or at another"
+_SPENT = "the guests of your address have used up their share: ask again later, or ask for a seat in the market's file"
+
+
+class _RangeDoor(ABC):
     """A door for ranges at a node's TCP port; nothing at all where the node has none."""
 
-    def __init__(
-        self, context: Context, key_of: Callable[[str], bytes | None], serve: Callable[[Visit], Awaitable[None]]
-    ) -> None:
+    def __init__(self, context: Context, key_of: Callable[[str], bytes | None]) -> None:
         self._context = context
-        self._door = Door(key_of, serve, self._complain)
+        self._door = Door(key_of, self._serve, self._complain, context.tls)
+        self.guests = GuestShares(context.market.guests, self._throttled)
 
     @property
     def visitors(self) -> int:
@@ -128,9 +139,71 @@ class _RangeDoor:
         """Send everybody away."""
         await self._door.close()
 
+    @abstractmethod
+    async def _reply(self, visitor: Visit, message: DoorMessage, customer: NodeId) -> int:
+        """Answer one request; how many messages were given."""
+
+    async def _serve(self, visitor: Visit) -> None:
+        visitor.outgoing = door_sealer(self._context, visitor.name)
+        key = guest_key(visitor.name)
+        if key is not None:
+            await self._serve_guest(visitor, key)
+            return
+        plan = edge_visited(self._context.market, visitor.name)
+        while (message := await visitor.receive()) is not None:
+            await self._reply(visitor, message, 0 if plan is None else plan.node)
+
+    async def _serve_guest(self, visitor: Visit, key: str) -> None:
+        """As much as its share allows; `customer` is its place at this door."""
+        with self.guests.visiting(visitor.address, key) as guest:
+            if guest is None:
+                await self._refuse(visitor, _CROWDED)
+                return
+            while (message := await _next_of(visitor)) is not None:
+                wanted = max(message.last - message.first + 1, 1) if isinstance(message, RangeWanted) else 1
+                granted = await self.guests.grant(guest.share, wanted)
+                if not granted:
+                    await self._refuse(visitor, _SPENT)
+                    continue
+                if isinstance(message, RangeWanted):
+                    message = RangeWanted(message.first, min(message.last, message.first + granted - 1))
+                given = await self._reply(visitor, message, guest_id(guest.number))
+                self.guests.settle(guest.share, granted, given)
+
+    async def _refuse(self, visitor: Visit, reason: str) -> None:
+        self._context.counters.ranges_refused += 1
+        await visitor.send(Refused(reason))
+
+    def fill(self, gauges: NodeGauges) -> None:
+        """Who is here, and whose share is used up."""
+        gauges.clients = self.visitors
+        gauges.guests = self.guests.present
+        loudest = self.guests.loudest()
+        gauges.guests_throttled = tuple([str(share) for share in loudest])
+        self._context.counters.guest_throttles = {(share.address, share.key): share.throttled for share in loudest}
+
+    def _throttled(self, share: GuestShare) -> None:
+        figures = f"{share.asked} messages asked, {share.served} served, {share.refused} requests refused"
+        self._context.alarm(
+            f"throttled-{share.address}-{share.key}",
+            f"{share} has used up its share: {figures}",
+            "it is far behind and catches up slowly, or it is hostile; others are not affected. A seat in the file, or"
+            " guests.share, gives it more",
+        )
+        self._context.log.warning("guest is throttled", who=str(share), what=figures)
+
     def _complain(self, name: str, text: str) -> None:
         self._context.counters.ranges_refused += 1
         self._context.alarm(f"visitor-{name}", f"{name}: {text}", "a slow or foreign visitor; others are not affected")
+
+
+async def _next_of(visitor: Visit) -> DoorMessage | None:
+    """What a guest asks next; None when it has gone, or asks for nothing."""
+    try:
+        async with asyncio.timeout(IDLE_S):
+            return await visitor.receive()
+    except TimeoutError:
+        return None
 
 
 class RetransmitDoor(_RangeDoor):
@@ -138,7 +211,7 @@ class RetransmitDoor(_RangeDoor):
 
     def __init__(self, context: Context, feed: Callable[[ServerInput], None]) -> None:
         """`feed` gives the machine an input; the host hands its answers to `answer`."""
-        super().__init__(context, context.edge_door_key, self._serve)
+        super().__init__(context, context.edge_door_key)
         self._feed = feed
         self._waiting: dict[NodeId, _Request] = {}
 
@@ -148,20 +221,16 @@ class RetransmitDoor(_RangeDoor):
         if waiting is not None and waiting.fits(answer):
             waiting.end(answer)
 
-    async def _serve(self, guest: Visit) -> None:
-        plan = edge_visited(self._context.market, guest.name)
-        if plan is None:
-            raise DoorError("not a node of the edge")
-        while (message := await guest.receive()) is not None:
-            match message:
-                case RangeWanted(first, last):
-                    answer = await self._ask(plan.node, RangeAsked(plan.node, first, last))
-                case SnapshotWanted():
-                    answer = await self._ask(plan.node, SnapshotAsked(plan.node))
-                case _:
-                    await guest.send(Refused("this door gives ranges and snapshots; publish at a source"))
-                    continue
-            await self._give(guest, answer)
+    async def _reply(self, visitor: Visit, message: DoorMessage, customer: NodeId) -> int:
+        match message:
+            case RangeWanted(first, last):
+                answer = await self._ask(customer, RangeAsked(customer, first, last))
+            case SnapshotWanted():
+                answer = await self._ask(customer, SnapshotAsked(customer))
+            case _:
+                await visitor.send(Refused(_NOT_HERE))
+                return 0
+        return await self._give(visitor, answer)
 
     async def _ask(self, customer: NodeId, event: RangeAsked | SnapshotAsked) -> ServerAnswer:
         earlier = self._waiting.get(customer)
@@ -180,21 +249,24 @@ class RetransmitDoor(_RangeDoor):
             if self._waiting.get(customer) is request:
                 del self._waiting[customer]
 
-    async def _give(self, guest: Visit, answer: ServerAnswer) -> None:
+    async def _give(self, visitor: Visit, answer: ServerAnswer) -> int:
+        """How many messages it was, or would have been."""
         match answer:
             case GiveRange(_, packets, low_water, newest):
                 for body in block_bodies(packets, self._context.clock.now()):
-                    await guest.send(Block(body))
+                    await visitor.send(Block(body))
                     # Between two blocks everybody else has a turn.
                     await asyncio.sleep(0)
-                await guest.send(End(low_water, newest + 1))
+                await visitor.send(End(low_water, newest + 1))
                 self._context.counters.ranges_served += 1
+                return len(packets)
             case GiveSnapshot(_, snapshot):
-                await guest.send(Snapshot(snapshot.next_sequence, snapshot.payload))
+                await visitor.send(Snapshot(snapshot.next_sequence, snapshot.payload))
                 self._context.counters.ranges_served += 1
+                return 1 + len(snapshot.payload) // (EVENTS_PER_PAYLOAD * EVENT_BYTES)
             case TurnAway():
-                self._context.counters.ranges_refused += 1
-                await guest.send(Refused(_BUSY))
+                await self._refuse(visitor, _BUSY)
+                return 0
 
 
 # ---- The narrow stripes of a retransmit server, beside its archive of the core: kept, and repaired for who asks.
@@ -221,7 +293,7 @@ class StripeRepairs:
     def _made(self) -> Repairer:
         context = self._context
         secret = load_repair_key(context.market)
-        return Repairer(context.market, context.plan, secret, context.clock.now, context.alarm)
+        return Repairer(context.market, context.plan, secret, context.clock.now, context.alarm, context.keys)
 
     def start(self) -> None:
         """Begin to hear."""
@@ -266,12 +338,12 @@ class RetransmitHost:
         try:
             self._reader = JournalReader(self._where)
             state = self._state()
-            self._channels = context.channels(plan.node, NodeKeys(edge=context.keys.edge_ring()))
+            self._channels = context.channels(plan.node, node_keys(context))
         except BaseException:
             self.journal.close()
             raise
-        self.machine = RetransmitServer(plan.node, settings, state)
-        self.driver = context.driver(self.machine, self, self._channels)
+        self.machine = RetransmitServer(plan.node, settings, state, proof_terms(context), line_prover(context))
+        self.driver: Driver[ServerInput, ServerHostEffect] = context.driver(self.machine, self, self._channels)
         self._following = LineFollowing(context, self._channels, self.driver, lambda _: None)
         self.door = RetransmitDoor(context, self._feed)
         self._fetcher = Fetcher(context, self._feed)
@@ -327,13 +399,13 @@ class RetransmitHost:
     def persist(self, records: list[Record]) -> None:
         """It has no records: the archive is written as messages come."""
 
-    def perform(self, effect: object, now: int) -> None:
+    def perform(self, effect: ServerHostEffect, now: int) -> None:
         """Do one effect of a retransmit server."""
         match effect:
             case Archive():
                 self._archive(effect, now)
-            case SendLine(packets):
-                self._channels.to_line(packets)
+            case SendLine(packets, proofs):
+                self._channels.to_line((*proofs, *packets))
             case ReadArchive():
                 self._read(effect)
             case GiveRange() | GiveSnapshot() | TurnAway():
@@ -342,13 +414,13 @@ class RetransmitHost:
                 self._keep(_SNAPSHOT, write_snapshot(snapshot))
             case FetchRange() | FetchSnapshot():
                 self._fetcher.fetch(effect)
+            case DeliverLatest() | TokensPassed():
+                pass  # For those who deliver: an archive has every message, and tells its newest in heartbeats.
+            case GapAbandoned(_, last, _):
+                self._keep(_LOW_WATER, str(last + 1).encode())
+                self._report.tell(effect)
             case _:
-                self._tell(effect)
-
-    def _tell(self, effect: object) -> None:
-        if isinstance(effect, GapAbandoned):
-            self._keep(_LOW_WATER, str(effect.last + 1).encode())
-        self._report.tell(effect)
+                self._report.tell(effect)
 
     def next_deadline(self) -> int:
         """None of its own."""
@@ -420,7 +492,7 @@ class RetransmitHost:
         self._following.fill(gauges)
         gauges.archive_first_sequence = snapshot.low_water or None
         gauges.archive_next_sequence = snapshot.next_sequence or None
-        gauges.clients = self.door.visitors
+        self.door.fill(gauges)
         return gauges
 
     async def stop(self) -> None:
@@ -455,49 +527,52 @@ class ArchiveDoor(_RangeDoor):
 
     def __init__(self, context: Context, directory: Path, checkpoint: Callable[[], Checkpoint | None]) -> None:
         """Nothing is read before somebody asks; `checkpoint` gives the log's state, or None while there is none."""
-        super().__init__(context, context.archive_door_key, self._serve)
+        super().__init__(context, context.archive_door_key)
         self._checkpoint = checkpoint
         self._reader = JournalReader(directory)
 
-    async def _serve(self, guest: Visit) -> None:
-        while (message := await guest.receive()) is not None:
-            match message:
-                case RangeWanted(first, last):
-                    await self._give_range(guest, first, last)
-                case CheckpointWanted():
-                    await guest.send(self._log_for(guest))
-                case SnapshotWanted():
-                    await guest.send(self._stripes_for(guest))
-                case _:
-                    await guest.send(Refused("this door gives ranges and snapshots; publish at a source"))
+    async def _reply(self, visitor: Visit, message: DoorMessage, customer: NodeId) -> int:  # noqa: ARG002 - no shares
+        match message:
+            case RangeWanted(first, last):
+                return await self._give_range(visitor, first, last)
+            case CheckpointWanted():
+                await visitor.send(self._log_for(visitor))
+            case SnapshotWanted():
+                await visitor.send(self._stripes_for(visitor))
+            case _:
+                await visitor.send(Refused(_NOT_HERE))
+        return 0
 
-    def _log_for(self, guest: Visit) -> CheckpointGiven | Refused:
-        if core_door_key(self._context.market, self._context.keys, guest.name) is None:
+    def _log_for(self, visitor: Visit) -> CheckpointGiven | Refused:
+        if core_door_key(self._context.market, self._context.keys, visitor.name) is None:
             return Refused("a checkpoint of the log is for receivers alone")
         point = self._checkpoint()
         return CheckpointGiven(checkpoint_bytes(point)) if point else Refused("this site has no log to give")
 
-    def _stripes_for(self, guest: Visit) -> Snapshot | Refused:
+    def _stripes_for(self, visitor: Visit) -> Snapshot | Refused:
         """The state of this site's narrow stripes, for another receiver's; customers ask a retransmit server."""
         path = self._context.directory / "edge" / "state"
-        if core_door_key(self._context.market, self._context.keys, guest.name) is None or not path.exists():
+        if core_door_key(self._context.market, self._context.keys, visitor.name) is None or not path.exists():
             return Refused("this node keeps no snapshot: ask a retransmit server")
         return Snapshot(0, path.read_bytes())
 
-    async def _give_range(self, guest: Visit, first: int, last: int) -> None:
+    async def _give_range(self, visitor: Visit, first: int, last: int) -> int:
         counters = self._context.counters
+        given = 0
         try:
             for block in self._reader.blocks(first, last):
                 for body in _bodies(block):
-                    await guest.send(Block(body))
+                    await visitor.send(Block(body))
                     await asyncio.sleep(0)
+                given += block.header.messages
             low_water, next_sequence = self._reader.span() or (1, 1)
         except JournalError as reason:
             counters.journal_alarms += 1
-            await guest.send(Refused(str(reason)))
-            return
+            await visitor.send(Refused(str(reason)))
+            return given
         counters.ranges_served += 1
-        await guest.send(End(low_water, next_sequence))
+        await visitor.send(End(low_water, next_sequence))
+        return given
 
 
 def _bodies(block: BlockView) -> Iterator[bytes]:
@@ -507,10 +582,4 @@ def _bodies(block: BlockView) -> Iterator[bytes]:
         return
     whole = block.released()
     for start in range(0, len(whole.messages), _SLICE):
-        part = replace(
-            whole,
-            place=whole.place + start,
-            first_sequence=whole.first_sequence + start,
-            messages=whole.messages[start : start + _SLICE],
-        )
-        yield b"".join(encode_block(part).pieces)
+        yield b"".join(encode_block(whole.part(start, start + _SLICE)).pieces)

@@ -8,30 +8,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from typing import assert_never
 
 from isocast.hierarchy.forwarding import (
     Forward,
     ForwardAccepted,
     ForwardFailed,
+    ForwardHostEffect,
     ForwardSettings,
     ParentBack,
     ParentSilent,
     SecondarySource,
+    SecondarySourceInput,
 )
 from isocast.ring.effects import PublishAccepted, PublishRejected, Record
 from isocast.ring.inputs import PublishRequested
 from isocast.runtime.disk.outbox_store import open_outbox_store
+from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.hosts.publish_door import OutboxGuard, PublishDoor, PublishError, tell_outbox
 from isocast.runtime.market.founding import begun
 from isocast.runtime.net.channels import NodeKeys
-from isocast.runtime.net.door import DoorError, Visit, visit
+from isocast.runtime.net.door import DoorError, Visit, visit_node
 from isocast.runtime.net.door_keys import publish_visitor
 from isocast.runtime.net.impairment import insist_on_routes
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import NEVER
+from isocast.terms.quantities import counted
 from isocast.wire.door import Accepted, Publish
 from isocast.wire.limits import EVENT_BYTES
 
@@ -68,7 +73,9 @@ class SecondarySourceHost:
             self.store.close()
             raise
         self.machine = SecondarySource(own, ForwardSettings(self._payload_max), self.store.state)
-        self.driver = context.driver(self.machine, self, self._channels)
+        self.driver: Driver[SecondarySourceInput, ForwardHostEffect] = context.driver(
+            self.machine, self, self._channels
+        )
         self.door = PublishDoor(context, self.publish, lambda: self.machine.snapshot().next_number, routes=routes)
         self._guard = OutboxGuard(context, self.store, lambda: self.machine.snapshot().held)
         self._room = asyncio.Event()
@@ -111,7 +118,7 @@ class SecondarySourceHost:
         if self._guard.gone is None:
             self.store.append_many(records)
 
-    def perform(self, effect: object, now: int) -> None:  # noqa: ARG002
+    def perform(self, effect: ForwardHostEffect, now: int) -> None:  # noqa: ARG002
         """Do one effect of a secondary source."""
         match effect:
             case PublishAccepted() | PublishRejected():
@@ -121,13 +128,13 @@ class SecondarySourceHost:
             case ParentSilent(failures, held, reason):
                 self._context.alarm(
                     f"parent-{self._parent.name}",
-                    f"{self._parent.name} took nothing in {failures} attempts, {held} messages wait: {reason}",
+                    f"{self._parent.name} took nothing in {failures} attempts of {counted(held, 'message')}: {reason}",
                     "look at that node; what waits is on disk and is offered again",
                 )
             case ParentBack(failures):
                 self._context.log.info("parent is back", parent=self._parent.name, failures=failures)
             case _:
-                pass
+                assert_never(effect)
 
     def next_deadline(self) -> int:
         """None of its own."""
@@ -178,7 +185,7 @@ class SecondarySourceHost:
         if key is None:
             raise DoorError(f"the key of {self._context.plan.name} is required")
         try:
-            here = await visit(parent.address, parent.tcp_port, name, key)
+            here = await visit_node(self._context.market, parent, name, key)
         except DoorError:
             self._parent_answers = False
             raise

@@ -11,19 +11,31 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import assert_never
 
-from isocast.ring.effects import NumbersForgotten, PublishAccepted, PublishRejected, Record
+from isocast.ring.effects import (
+    NameForged,
+    NumbersForgotten,
+    PublishAccepted,
+    PublishRejected,
+    Record,
+    SourceHostEffect,
+)
 from isocast.ring.inputs import PublishRequested
 from isocast.ring.source import PrimarySource
 from isocast.runtime.disk.outbox_store import open_outbox_store
+from isocast.runtime.disk.site_store import site_secret
+from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.hosts.publish_door import OutboxGuard, PublishDoor, PublishError, SourceStopsError, tell_outbox
 from isocast.runtime.market.founding import begun
+from isocast.runtime.market.model import Reveal
 from isocast.runtime.net.channels import NodeKeys
 from isocast.runtime.net.impairment import insist_on_routes
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
+from isocast.security.chains import ChainSealer
 from isocast.terms.errors import StoreError
-from isocast.terms.ids import Label, source_id
+from isocast.terms.ids import Label, NodeId, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
 from isocast.wire.frame import PacketKind
 from isocast.wire.limits import EVENT_BYTES
@@ -82,11 +94,24 @@ class SourceHost:
         )
         opened.callback(self.store.close)
         own = source_id(plan.number, self.store.incarnation)
-        seal = context.keys.sealer(plan.number).seal if market.seal else None
-        self.machine = PrimarySource(own, market.ring_settings(context.stripe), self.store.state, seal)
+        chain = self._chain(own)
+        sealer = chain or (context.keys.sealer(plan.number) if market.seal else None)
+        seal = None if sealer is None else sealer.seal
+        self.machine = PrimarySource(
+            own, market.ring_settings(context.stripe), self.store.state, seal, context.notary(), chain
+        )
         self._channels = context.channels(own, NodeKeys(context.keys.core_ring()))
         opened.callback(self._channels.close)
-        self.driver = context.driver(self.machine, self, self._channels)
+        self.driver: Driver[PublishRequested, SourceHostEffect] = context.driver(self.machine, self, self._channels)
+
+    def _chain(self, own: NodeId) -> ChainSealer | None:
+        """The keys that this source discloses, if it does: their seed lies beside the outbox."""
+        context = self._context
+        if context.market.reveal is not Reveal.CHAIN:
+            return None
+        seed = site_secret(context.directory, "chain.secret")
+        sealed = {number: payload for number, (_, payload) in self.store.state.messages.items()}
+        return context.keys.chain_sealer(own, context.stripe, seed, sealed)
 
     # Publishing ---------------------------------------------------------------------------------
 
@@ -185,21 +210,37 @@ class SourceHost:
         if self._guard.gone is None:
             self.store.append_many(records)
 
-    def perform(self, effect: object, now: int) -> None:  # noqa: ARG002
+    def perform(self, effect: SourceHostEffect, now: int) -> None:  # noqa: ARG002
         """Do one effect of a source."""
         match effect:
             case PublishAccepted() | PublishRejected():
                 self.door.note(effect)
             case NumbersForgotten(_, known, next_number):
                 self._forgot(known, next_number)
+            case NameForged(_, first, last, token_number):
+                self._forged(first, last, token_number)
             case _:
-                pass
+                assert_never(effect)
 
     def _forgot(self, known: int, next_number: int) -> None:
         """The outbox is an older copy, or was cut: this incarnation ends, and so does the process."""
         why = (
             f"the ring has messages {known} to {next_number - 1} of this source, and the outbox has no record of them"
             " although they were acknowledged"
+        )
+        self.store.renounce(why)
+        rule = f"{why}: start the source again, and it begins a new incarnation; what is in the outbox is in doubt"
+        raise StoreError(str(self._context.directory / "outbox"), rule)
+
+    def _forged(self, first: int, last: int, token_number: int) -> None:
+        """Somebody speaks in this source's name, or its outbox is an older copy: this incarnation ends."""
+        self._counters.forged_messages += last - first + 1
+        why = f"token {token_number} orders messages {first} to {last} of this source with contents that it never sent"
+        self._context.alarm(
+            "forged-name",
+            why,
+            "if this outbox is no restored copy, a receiver forges: compare `isocast journal verify --roster` at all"
+            " sites, and rotate this source's key without the liar",
         )
         self.store.renounce(why)
         rule = f"{why}: start the source again, and it begins a new incarnation; what is in the outbox is in doubt"

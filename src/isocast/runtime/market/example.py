@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 
-from isocast.runtime.market.keys import SETTINGS
+from isocast.runtime.market.keys import GROUP_PORT, NARROW_PORT, SETTINGS
 from isocast.runtime.market.model import Durability, NodeRole
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.market import Grade
@@ -49,17 +49,25 @@ _HEAD = """\
 
 
 def example_text(
-    cities: Sequence[str] = EXAMPLE_CITIES, *, name: str = "example", loss: float = 0.0, seed: int = 1
+    cities: Sequence[str] = EXAMPLE_CITIES, *, name: str = "example", loss: float = 0.0, seed: int = 1, slot: int = 0
 ) -> str:
-    """The file: a primary receiver in each city, and two layers, sources, servers and customers around them."""
+    """The file: a primary receiver in each city, and two layers, sources, servers and customers around them.
+
+    `slot` is its own among the markets of the machine.
+    """
     places = _places(cities)
     settings: dict[str, dict[str, object]] = {
         "": {"name": name, "durability": Durability.POWER.value},
         "timing": {"profile": _profile(places)},
         "ring": {"order": "shuffle"},
+        "network": {"slot": slot},
         "impairment": {"enabled": True, "loss": loss, "delay": "cities", "seed": seed},
     }
-    derived = _derived(PROFILES[_profile(places)].timing(len(places), layers=2))
+    derived = {
+        **_derived(PROFILES[_profile(places)].timing(len(places), layers=2)),
+        "network.port": GROUP_PORT + slot,
+        "edge.port": NARROW_PORT + slot,
+    }
     parts = [_HEAD]
     parts += [_settings(table, settings.get(table.name, {}), derived) for table in SETTINGS]
     parts += _nodes(places)
@@ -113,7 +121,8 @@ def _settings(table: Table, given: Mapping[str, object], derived: Mapping[str, o
         elif key.default is not None:
             lines.append(f"#{_entry(key.name, key.default)}")
         else:
-            lines.append(f"#{_entry(key.name, derived[key.name])}  # {key.otherwise}")
+            value = derived.get(f"{table.name}.{key.name}", derived.get(key.name))
+            lines.append(f"#{_entry(key.name, value)}  # {key.otherwise}")
     return "\n".join(lines) + "\n"
 
 
@@ -222,23 +231,24 @@ def _customers(places: Sequence[City], names: Sequence[str], lower: Sequence[str
             grade=Grade.LATEST.value,
         ),
     ]
-    desks = [
-        _node(
-            name,
-            NodeRole.CUSTOMER,
-            number,
-            places[0],
-            http_port=0,
-            lines=[names[0], names[1]],
-            retransmit=["archive"],
-            start=False,
-        )
-        for number, name in ((4, "desk"), (5, "desk-2"))
-    ]
+    desk = _node(
+        "desk",
+        NodeRole.CUSTOMER,
+        4,
+        places[0],
+        http_port=0,
+        lines=[names[0], names[1]],
+        retransmit=["archive"],
+        start=False,
+    )
     return [
         *_block("Retransmit servers keep what was released and repair what customers missed.", [archive]),
         *_block(
             "Customers hear two or more lines. Complete: every message. Latest: the newest, without waiting.", customers
         ),
-        *_block("Places for isocast listen, and for programs of yours: isocast up does not start them.", desks),
+        *_block(
+            "A seat with a share of its own, for isocast listen --as desk or a program of yours: isocast up does not"
+            " start it. Without a name everybody who has the edge key listens as a guest.",
+            [desk],
+        ),
     ]

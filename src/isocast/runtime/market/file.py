@@ -6,23 +6,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isocast.ring.settings import OrderRule, StartPolicy
-from isocast.runtime.market.keys import SETTINGS
+from isocast.runtime.market.floors import read_floors
+from isocast.runtime.market.keys import GROUP_PORT, NARROW_PORT, SETTINGS
 from isocast.runtime.market.model import (
     ClockSettings,
     CoverageTable,
     Durability,
     EdgeTable,
+    GuestTable,
     Impairment,
     JournalSettings,
     Market,
     MeasurementSettings,
     NetworkMode,
     NetworkSettings,
+    NodeRole,
+    Reveal,
+    SecuritySettings,
     StoreSettings,
+    SubscriptionTable,
 )
 from isocast.runtime.market.nodes import Nodes, node_plans, read_nodes
 from isocast.runtime.market.rules import advice, check_counts, check_market
@@ -31,7 +38,7 @@ from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.timing import PROFILES, Formula, Gate, Timing, release_delay, retry, seconds, token_period
 from isocast.terms.toml_files import Faults, Values, read_tables, read_toml
 
-__all__ = ["Reading", "load_market", "market_from_mapping", "read_market"]
+__all__ = ["Reading", "load_market", "market_from_mapping", "read_market", "remember_market"]
 
 _BYTES_MAX = 4 << 20
 """Bounds: a table of 20 lines for each of 10,000 nodes."""
@@ -60,9 +67,25 @@ def load_market(path: str | Path) -> Market:
     raise ConfigurationError(first.file, first.key, more)
 
 
+_remembered: dict[tuple[str, bytes], Reading] = {}
+"""What a file was read as, by its name and content: of one file at most."""
+
+
+def remember_market(path: Path) -> None:
+    """Read a file once for this process and all that are forked from it; whoever finds it changed reads it anew."""
+    _remembered.clear()
+    with suppress(OSError):
+        _remembered[str(path), path.read_bytes()] = read_market(path)
+
+
 def read_market(path: str | Path) -> Reading:
     """The market of a file, or everything that is wrong with it."""
     file = str(path)
+    if _remembered:
+        with suppress(OSError):
+            known = _remembered.get((file, Path(path).read_bytes()))
+            if known is not None:
+                return known
     try:
         mapping = read_toml(path, _BYTES_MAX)
     except ConfigurationError as error:
@@ -73,11 +96,12 @@ def read_market(path: str | Path) -> Reading:
 def market_from_mapping(mapping: Mapping[str, object], file: str = "<market>") -> Reading:
     """The market of a parsed file; `file` appears in errors, and directories count from where it is."""
     faults = Faults(file)
-    tables = read_tables(mapping, SETTINGS, faults, ("nodes",))
+    tables = read_tables(mapping, SETTINGS, faults, ("nodes", "floor"))
     bound = _clock_bound_ns(tables["timing"], tables["clock"])
     known_bound = not faults.touch("clock.") and not faults.touch("timing.")
     stripes = tables["ring"].counts("stripes")
     _check_policy(tables, faults)
+    _check_subscriptions(tables)
     _check_edge(tables["edge"], tables["network"].text("mode"))
     if list(stripes) != sorted(stripes):
         faults.add("ring.stripes", "must be ascending: the first keeps the plain names of the nodes")
@@ -87,19 +111,29 @@ def market_from_mapping(mapping: Mapping[str, object], file: str = "<market>") -
         bound if known_bound else NEVER,
         faults,
         tables["network"].count("stripe_ports"),
+        tables["network"].count("slot"),
     )
     check_counts(nodes, faults)
+    sources = [node.name for node in nodes.values() if node.role is NodeRole.PRIMARY_SOURCE]
+    floors = read_floors(mapping.get("floor", {}), sources, stripes, faults)
     timing = None
     if known_bound and not faults.touch("nodes"):
         layers = max(node.layer for node in nodes.values())
-        timing = _timing(tables["timing"], bound, _ring_size(nodes), layers)
+        timing = _timing(tables["timing"], bound, _ring_size(nodes), layers, reveals=_discloses(tables, faults))
     if timing is None or faults:
         return Reading(None, tuple(faults))
-    market = _market(tables, nodes, timing, bound, file)
+    market = replace(_market(tables, nodes, timing, bound, file), floors=floors)
     check_market(market, faults)
     if faults:
         return Reading(None, tuple(faults))
     return Reading(market, (), _warnings(market, nodes))
+
+
+def _check_subscriptions(tables: Mapping[str, Values]) -> None:
+    """Rules of selling."""
+    if tables["subscriptions"].flag("enabled") and not tables["security"].flag("signatures"):
+        rule = "needs security.signatures = true: packages are signed under the market's root"
+        tables["subscriptions"].fault("enabled", rule)
 
 
 def _check_policy(tables: Mapping[str, Values], faults: Faults) -> None:
@@ -110,6 +144,24 @@ def _check_policy(tables: Mapping[str, Values], faults: Faults) -> None:
         faults.add("ring.policy", f'"availability" {rule}')
 
 
+def _discloses(tables: Mapping[str, Values], faults: Faults) -> bool:
+    """Whether sources disclose their keys, with the rules of that."""
+    top, timing = tables[""], tables["timing"]
+    if top.text("reveal") != Reveal.CHAIN:
+        return False
+    if not top.flag("seal"):
+        faults.add("reveal", '"chain" needs seal = true: without a seal there is no key to disclose')
+    if timing.text("gate") != Gate.MAJORITY:
+        faults.add("reveal", '"chain" needs timing.gate = "majority": a source discloses when it has seen the receipts')
+        return False
+    if tables["ring"].text("policy") != StartPolicy.MAJORITY:
+        faults.add("reveal", '"chain" needs ring.policy = "majority": without a majority no source discloses a key')
+    if tables["security"].text("receipts") == "never":
+        rule = 'must not be "never" with reveal = "chain": whoever forges receipts would see the keys early'
+        tables["security"].fault("receipts", rule)
+    return True
+
+
 def _ring_size(nodes: Nodes) -> int:
     """Of the largest ring: all stripes have the same times, so that their releases are one market's."""
     stripes = {stripe for node in nodes.values() for stripe in node.stripes}
@@ -118,6 +170,8 @@ def _ring_size(nodes: Nodes) -> int:
 
 def _market(tables: Mapping[str, Values], nodes: Nodes, timing: Timing, bound_ns: int, file: str) -> Market:
     top, ring, clock, journal = tables[""], tables["ring"], tables["clock"], tables["journal"]
+    network = tables["network"]
+    slot = network.count("slot")
     here = Path(file).parent
     stripes = ring.counts("stripes")
     return Market(
@@ -129,6 +183,8 @@ def _market(tables: Mapping[str, Values], nodes: Nodes, timing: Timing, bound_ns
         keys_directory=here / top.text("keys"),
         profile=tables["timing"].text("profile"),
         seal=top.flag("seal"),
+        reveal=Reveal(top.text("reveal")),
+        dumpable=top.flag("dumpable"),
         durability=Durability(top.text("durability")),
         stripes=stripes,
         order=OrderRule(ring.text("order")),
@@ -137,7 +193,7 @@ def _market(tables: Mapping[str, Values], nodes: Nodes, timing: Timing, bound_ns
         release_rate=ring.count("release_rate"),
         policy=StartPolicy(ring.text("policy")),
         start_wait_ns=ring.count("start_wait", 2 * timing.reformation_ns),
-        network=tables["network"].into(NetworkSettings),
+        network=network.into(NetworkSettings, port=network.count("port", GROUP_PORT + slot)),
         clock=clock.into(ClockSettings, bound_ns=bound_ns),
         log=tables["log"].into(StoreSettings, durability=top.text("durability")),
         journal=journal.into(
@@ -148,17 +204,27 @@ def _market(tables: Mapping[str, Values], nodes: Nodes, timing: Timing, bound_ns
         ),
         measurements=tables["measurements"].into(MeasurementSettings),
         impairment=tables["impairment"].into(Impairment),
-        edge=_edge(tables["edge"], here),
+        edge=_edge(tables["edge"], here, slot),
+        guests=tables["guests"].into(GuestTable),
+        security=tables["security"].into(SecuritySettings),
+        subscriptions=tables["subscriptions"].into(
+            SubscriptionTable, period_ns=tables["subscriptions"].count("period")
+        ),
         coverage=tables["coverage"].into(CoverageTable),
         stripe_plan=here / ring.text("stripe_plan") if ring.text("stripe_plan") else None,
     )
 
 
-def _edge(values: Values, here: Path) -> EdgeTable | None:
+def _edge(values: Values, here: Path, slot: int) -> EdgeTable | None:
     """The narrow stripes; None where there is no plan."""
     if not values.text("plan"):
         return None
-    return values.into(EdgeTable, plan=here / values.text("plan"), plans=here / values.text("plans"))
+    return values.into(
+        EdgeTable,
+        plan=here / values.text("plan"),
+        plans=here / values.text("plans"),
+        port=values.count("port", NARROW_PORT + slot),
+    )
 
 
 def _check_edge(values: Values, mode: str) -> None:
@@ -187,8 +253,8 @@ def _clock_bound_ns(timing: Values, clock: Values) -> int:
     return clock.count("bound", PROFILES[timing.text("profile")].clock_error_ns)
 
 
-def _timing(values: Values, error_ns: int, ring_size: int, layers: int) -> Timing | None:
-    """All times; None when a rule is broken, which is then among the faults."""
+def _timing(values: Values, error_ns: int, ring_size: int, layers: int, *, reveals: bool) -> Timing | None:
+    """All times; None when a rule is broken, which is then among the faults. `reveals`: sources disclose keys."""
     profile = PROFILES[values.text("profile")]
     detect = values.count("detect", profile.detect_ns)
     if detect < 2 * error_ns:
@@ -210,6 +276,7 @@ def _timing(values: Values, error_ns: int, ring_size: int, layers: int) -> Timin
             gate=Gate(values.text("gate")),
             next_tokens=values.count("next_tokens"),
             nack_sets=sets,
+            reveal_tokens=values.count("reveal_tokens") if reveals else 0,
         )
         return _given_times(values, _with_layers(values, first, profile.secondary_detect_ns, layers))
     except LocalProtocolError as error:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["VARIABLE", "find_market", "is_running", "running_markets"]
+__all__ = ["VARIABLE", "find_market", "is_running", "known_market", "running_markets"]
 
 VARIABLE = "ISOCAST_MARKET"
 """Of the environment: the path of a market's file."""
@@ -43,9 +43,17 @@ def find_market(given: str | Path | None = None, *, running: bool = True) -> Pat
     if found:
         listed = ", ".join(map(str, found))
         raise ConfigurationError("market", "file", f"{len(found)} markets run here ({listed}): {ways}")
-    begin = "isocast config example --out market.toml makes one"
+    begin = "isocast up --example makes one and runs it"
     nobody = "and none runs here " if running else ""
     raise ConfigurationError("market", "file", f"which market? No file was named {nobody}({ways}); {begin}")
+
+
+def known_market(given: str | Path | None = None) -> Path | None:
+    """As `find_market`, for a command that can do without one: None where it is not clear which is meant."""
+    try:
+        return find_market(given)
+    except ConfigurationError:
+        return None
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def _declare(directory: Path, marker: str = _MARKER) -> None:
     (directory / marker).touch()
 
 
-# ---- The sites that an operator's force left out of U: their numbers are never given a vote again.
+# The sites that an operator's force left out of U: their numbers are never given a vote again.
 #
 # Whoever was left out may have promised things, and told customers a story, that nobody here knows of. A number in this
 # file is refused; the node comes back under another one.

@@ -2,9 +2,12 @@
 
     core.key              all trusted nodes of the network, and the primary sources
     edge.key              trusted receivers, retransmit servers and customers
+    region.key            receivers, retransmit servers and the box office; only where lines are sold
     repair.key            retransmit servers, and whoever bought repairs of the narrow stripes; only where there are any
     source-NAME.key       one for each source; a primary one's is also with the trusted receivers, a secondary one's
                           with the primary source that trusts it
+
+Identities, the root and the roster stand beside them (`market.roster_files`).
 
 A file is a line of comment and 64 hexadecimal digits, mode 0600, in a directory of mode 0700. No message, log or
 exception ever shows a key; people compare fingerprints.
@@ -12,23 +15,50 @@ exception ever shows a key; people compare fingerprints.
 
 from __future__ import annotations
 
-import os
-import re
-import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from hmac import compare_digest
 from pathlib import Path
 from secrets import token_bytes
+from time import time_ns
+from typing import TYPE_CHECKING
 
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.security.keys import KEY_BYTES, CoreKeyring, EdgeKeyring, SecretKey
-from isocast.security.sealing import Opener, Sealer
+from isocast.runtime.market.roster_files import (
+    REVOKE,
+    ROOT,
+    ROSTER,
+    identity_file,
+    insist_on_listing,
+    load_book,
+    load_identity,
+    load_roster,
+    roster_note,
+)
+from isocast.runtime.market.roster_making import lists_everybody, make_identities, renew_roster, signers
+from isocast.runtime.market.secret_files import (
+    OTHERS,
+    OTHERS_WRITE,
+    check_directory,
+    create_secret,
+    read_secret,
+)
+from isocast.runtime.market.subscription import Subscription, subscription_of
+from isocast.security.identities import Identity
+from isocast.security.keys import CoreKeyring, EdgeKeyring, SecretKey
+from isocast.security.roster import Roster, RosterBook
+from isocast.security.sealing import SALT_BYTES, Opener, Sealer
 from isocast.terms.errors import ConfigurationError
-from isocast.terms.ids import NodeId
+from isocast.terms.ids import NodeId, is_guest
+
+if TYPE_CHECKING:
+    from isocast.security.chains import ChainOpener, ChainSealer
 
 __all__ = [
     "CORE",
     "EDGE",
+    "REGION",
     "REPAIR",
     "KeyFile",
     "MarketKeys",
@@ -43,12 +73,9 @@ __all__ = [
 
 CORE = "core.key"
 EDGE = "edge.key"
+REGION = "region.key"
 REPAIR = "repair.key"
 
-_DIGITS = re.compile(rb"[0-9a-fA-F]{%d}" % (2 * KEY_BYTES))
-_FILE_BYTES_MAX = 1_024
-_OTHERS = 0o077
-_OTHERS_WRITE = 0o022
 _CORE_ROLES = (
     NodeRole.PRIMARY_RECEIVER,
     NodeRole.SECONDARY_RECEIVER,
@@ -61,6 +88,7 @@ _EDGE_ROLES = (
     NodeRole.RETRANSMIT_SERVER,
     NodeRole.CUSTOMER,
 )
+_SEALING_ROLES = (NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER, NodeRole.RETRANSMIT_SERVER)
 
 
 def _source_file(plan: NodePlan) -> str:
@@ -68,18 +96,33 @@ def _source_file(plan: NodePlan) -> str:
 
 
 def key_names(market: Market) -> tuple[str, ...]:
-    """Every key file of a market."""
+    """Every key file of a market, and its roster."""
+    return (*_secret_names(market), *_roster_names(market))
+
+
+def _secret_names(market: Market) -> tuple[str, ...]:
     sources = market.by_role(NodeRole.PRIMARY_SOURCE, NodeRole.SECONDARY_SOURCE)
     repairs = () if market.edge is None else (REPAIR,)
-    return (CORE, EDGE, *repairs, *dict.fromkeys(_source_file(plan) for plan in sources))
+    region = (REGION,) if market.subscriptions.enabled else ()
+    return (CORE, EDGE, *region, *repairs, *dict.fromkeys(_source_file(plan) for plan in sources))
+
+
+def _roster_names(market: Market) -> tuple[str, ...]:
+    if not market.security.signatures:
+        return ()
+    return (*(identity_file(signer.name) for signer in signers(market)), ROOT, REVOKE, ROSTER)
 
 
 def needed_by(market: Market, plan: NodePlan) -> tuple[str, ...]:
     """The files that one node must have, and no others."""
     files = [CORE] if plan.role in _CORE_ROLES else []
     files += [EDGE] if plan.role in _EDGE_ROLES else []
+    files += [REGION] if market.subscriptions.enabled and plan.role in _SEALING_ROLES else []
     files += [REPAIR] if market.edge is not None and plan.role is NodeRole.RETRANSMIT_SERVER else []
-    return (*files, *dict.fromkeys(_source_file(source) for source in _known_sources(market, plan)))
+    files += dict.fromkeys(_source_file(source) for source in _known_sources(market, plan))
+    if market.security.signatures:
+        files += [ROSTER] if plan.role is NodeRole.CUSTOMER else [identity_file(plan.origin), ROSTER]
+    return tuple(files)
 
 
 def _known_sources(market: Market, plan: NodePlan) -> tuple[NodePlan, ...]:
@@ -87,9 +130,6 @@ def _known_sources(market: Market, plan: NodePlan) -> tuple[NodePlan, ...]:
     if plan.role.is_receiver:
         return tuple(source for source in market.by_role(NodeRole.PRIMARY_SOURCE) if source.stripe == plan.stripe)
     return (plan, *market.children(plan.name)) if plan.role.is_source else ()
-
-
-# ---- making
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +145,37 @@ class KeyFile:
     fingerprint: str = ""
     nodes: tuple[str, ...] = ()
     """Who needs it."""
+    note: str = ""
+    """What one should know of it, though it is no fault."""
 
 
 def init_keys(market: Market) -> tuple[KeyFile, ...]:
-    """Make the directory and every file that is missing; a file that exists is never touched."""
+    """Make the directory and every file that is missing; a key that exists is never touched.
+
+    A roster that does not list whom the market's file has is followed by the next one.
+    """
     directory = market.keys_directory
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_directory(directory, _OTHERS)
-        return tuple(_made(market, name) for name in key_names(market))
+        check_directory(directory, OTHERS)
+        files = [_made(market, name) for name in _secret_names(market)]
+        if market.security.signatures:
+            made = make_identities(market)
+            made += (ROSTER,) if not lists_everybody(market) and renew_roster(market) is not None else ()
+            files += [_found(market, name, made=name in made) for name in _roster_names(market)]
     except OSError as error:
         raise ConfigurationError(str(directory), "keys", f"cannot be written: {error.strerror}") from error
+    if any(market.uses_tls(plan.address) for plan in market.nodes):
+        from isocast.runtime.market.certificates import init_certificates  # noqa: PLC0415 - slow, and rarely needed
+
+        init_certificates(market)
+    return tuple(files)
+
+
+def _found(market: Market, name: str, *, made: bool) -> KeyFile:
+    path = market.keys_directory / name
+    note = "" if path.exists() else "not here"
+    return KeyFile(name, path, made=made, nodes=_holders(market, name), note=note)
 
 
 def _made(market: Market, name: str) -> KeyFile:
@@ -123,70 +183,71 @@ def _made(market: Market, name: str) -> KeyFile:
     holders = _holders(market, name)
     if path.exists():
         return KeyFile(name, path, nodes=holders)
-    text = f"# {name} of the isocast market {market.name}: every process that has it is trusted. Keep it secret.\n"
-    text += f"{token_bytes(KEY_BYTES).hex()}\n"
-    _create(path, text.encode())
+    purpose = "every process that has it is trusted. Keep it secret"
+    create_secret(path, f"{name} of the isocast market {market.name}: {purpose}.")
     return KeyFile(name, path, made=True, nodes=holders)
 
 
-def _create(path: Path, content: bytes) -> None:
-    """All of the file or nothing, readable by nobody else at any time, and never over another."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            os.write(handle, content)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        os.link(draft, path)
-    finally:
-        draft.unlink()
-
-
 def _holders(market: Market, name: str) -> tuple[str, ...]:
+    if name in (ROOT, REVOKE, identity_file("operator")):
+        return ("operator",)
+    if name == identity_file("box-office"):
+        return ("box-office",)
     return tuple(plan.name for plan in market.nodes if name in needed_by(market, plan))
-
-
-# ---- checking
 
 
 def check_keys(market: Market, plan: NodePlan | None = None) -> tuple[KeyFile, ...]:
     """Every file of the market, or those that one node needs: there, of the right form, and nobody else's to read."""
     names = key_names(market) if plan is None else needed_by(market, plan)
     by_print: dict[str, str] = {}
+    book = _book_or_none(market)
     found = []
     for name in names:
         path = market.keys_directory / name
-        fault = fingerprint = ""
+        fault = fingerprint = note = ""
         try:
-            fingerprint = _read_key(path).fingerprint
-            _check_directory(path.parent, _OTHERS)
+            fingerprint, note = _examined(market, name, book)
+            check_directory(path.parent, OTHERS)
         except ConfigurationError as error:
             fault = error.rule
         twin = by_print.setdefault(fingerprint, name) if fingerprint else name
         if twin != name:
             fault = fault or f"holds the same key as {twin}: remove it and run isocast keys init"
-        found.append(KeyFile(name, path, fault=fault, fingerprint=fingerprint, nodes=_holders(market, name)))
+        found.append(KeyFile(name, path, fault=fault, fingerprint=fingerprint, nodes=_holders(market, name), note=note))
     return tuple(found)
 
 
-def _check_directory(directory: Path, forbidden: int) -> None:
-    try:
-        info = directory.stat()
-    except FileNotFoundError as error:
-        rule = "is missing: isocast keys init makes it, or copy it from where it was made"
-        raise ConfigurationError(str(directory), "keys", rule) from error
-    except OSError as error:
-        raise ConfigurationError(str(directory), "keys", f"cannot be read: {error.strerror}") from error
-    if not stat.S_ISDIR(info.st_mode):
-        raise ConfigurationError(str(directory), "keys", "is not a directory")
-    if info.st_mode & forbidden:
-        rule = f"the directory's mode {stat.S_IMODE(info.st_mode):04o} lets others in: chmod 700 {directory}"
-        raise ConfigurationError(str(directory), "mode", rule)
+def _book_or_none(market: Market) -> RosterBook | None:
+    """Of a roster that is not there, or does not count, only its own file says so."""
+    with suppress(ConfigurationError):
+        return load_book(market)
+    return None
 
 
-# ---- reading
+def _examined(market: Market, name: str, book: RosterBook | None) -> tuple[str, str]:
+    """Fingerprint and note of one file; ConfigurationError for one that is not as it should be."""
+    path = market.keys_directory / name
+    if name == ROSTER:
+        roster = load_roster(market, time_ns())  # Once more, for what is wrong with it.
+        return roster.digest[:8].hex(), roster_note(roster)
+    if name in (ROOT, REVOKE):
+        if book is not None and not path.exists():
+            return "", "not here: the operator has it"
+        identity = Identity(read_secret(path))
+        return identity.fingerprint, "take it offline: no node needs it" if name == ROOT else ""
+    if name not in _roster_names(market):
+        return SecretKey(read_secret(path)).fingerprint, ""
+    plan = next((plan for plan in market.nodes if identity_file(plan.origin) == name), None)
+    if plan is None or book is None:
+        return Identity(read_secret(path)).fingerprint, ""
+    identity = _listed_identity(market, plan, book)
+    insist_on_listing(market, plan, identity, book, time_ns())
+    return identity.fingerprint, ""
+
+
+def _listed_identity(market: Market, plan: NodePlan, book: RosterBook) -> Identity:
+    member = book.newest.member(plan.node)
+    return load_identity(market, plan.origin, b"" if member is None else member.public)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +260,21 @@ class MarketKeys:
     """By source number: for a receiver those of all primary sources, for a source its own and its children's."""
     core_members: tuple[NodeId, ...] = field(repr=False)
     edge_members: tuple[NodeId, ...] = field(repr=False)
+    identity: Identity | None = None
+    """Its own; None for a customer, and where nobody signs."""
+    followers: list[Identity] = field(default_factory=list, repr=False)
+    """Keys that follow its own, as they come to be listed while it runs."""
+    book: RosterBook | None = field(default=None, repr=False)
+    """Who is who, and who was revoked: it changes while the node runs. None where nobody signs."""
+    region: SecretKey | None = None
+    """What the keys of lines are derived from; None for whoever does not seal."""
+    subscription: Subscription | None = field(default=None, repr=False)
+    """What a customer bought; None where nothing is sold."""
+
+    @property
+    def roster(self) -> Roster | None:
+        """The newest roster that this node knows; None where nobody signs."""
+        return None if self.book is None else self.book.newest
 
     def core_ring(self) -> CoreKeyring:
         """Tag keys of the core; without the core key nobody is known but the sources."""
@@ -209,67 +285,76 @@ class MarketKeys:
         return EdgeKeyring(self.edge, self.edge_members)
 
     def sealer(self, number: int) -> Sealer:
-        """For the source of this number, whose key the node must hold."""
-        return Sealer(self.sources[number], number)
+        """For the source of this number, whose key the node must hold; each has a salt of its own."""
+        return Sealer(self.sources[number], number, token_bytes(SALT_BYTES))
+
+    def chain_sealer(self, source: NodeId, stripe: int, seed: bytes, sealed: Mapping[int, bytes]) -> ChainSealer:
+        """For an incarnation of a source that discloses its keys; `sealed` is what its outbox holds."""
+        from isocast.security.chains import ChainSealer  # noqa: PLC0415 - it imports the ring; who publishes does not
+
+        number = source >> 32
+        return ChainSealer(self.sources[number], seed, source, stripe, token_bytes(SALT_BYTES), sealed)
+
+    def chain_opener(self, stripe: int) -> ChainOpener:
+        """For the messages of every source whose key the node holds, once their links are disclosed."""
+        from isocast.security.chains import ChainOpener  # noqa: PLC0415 - as above
+
+        return ChainOpener(self.sources, stripe)
 
     def opener(self) -> Opener:
         """For the messages of every source whose key the node holds."""
         return Opener(self.sources)
 
 
-def load_keys(market: Market, plan: NodePlan) -> MarketKeys:
-    """The keys of one node; ConfigurationError, which shows none of them, for a file that is missing or not safe."""
-    _check_directory(market.keys_directory, _OTHERS_WRITE)
-    directory = market.keys_directory
-    keys = {name: _read_key(directory / name) for name in needed_by(market, plan)}
-    names = list(keys)
-    for place, name in enumerate(names):
-        for other in names[:place]:
-            if keys[name] == keys[other]:
-                rule = f"holds the same key as {other}: remove it and run isocast keys init"
-                raise ConfigurationError(str(directory / name), "key", rule)
+def load_keys(market: Market, plan: NodePlan, subscription: Subscription | None = None) -> MarketKeys:
+    """The keys of one node; ConfigurationError, which shows none of them, for a file that is missing or not safe.
+
+    Who listens with a package and has no seat needs no edge key: what it paid for lets it in. The package of a customer
+    that the market's file names is opened here, unless it is given.
+    """
+    check_directory(market.keys_directory, OTHERS_WRITE)
+    now = time_ns()
+    book = load_book(market, now) if market.security.signatures else None
+    names = [name for name in needed_by(market, plan) if name != ROSTER]
+    if market.subscriptions.enabled and plan.role is NodeRole.CUSTOMER:
+        subscription = subscription or subscription_of(market, plan)
+        if is_guest(plan.node) and not (market.keys_directory / EDGE).exists():
+            names.remove(EDGE)
+    secrets = {name: read_secret(market.keys_directory / name) for name in names}
+    _insist_on_difference(market, secrets)
+    signs = secrets.pop(identity_file(plan.origin), None) is not None
+    keys = {name: SecretKey(secret) for name, secret in secrets.items()}
+    identity = None
+    if signs and book is not None:
+        identity = _listed_identity(market, plan, book)
+        insist_on_listing(market, plan, identity, book, now)
     return MarketKeys(
         core=keys.get(CORE),
         edge=keys.get(EDGE),
         sources={source.number: keys[_source_file(source)] for source in _known_sources(market, plan)},
         core_members=tuple(dict.fromkeys(p.node for p in market.by_role(*_CORE_ROLES) if not p.role.is_source)),
         edge_members=tuple(dict.fromkeys(p.node for p in market.by_role(*_EDGE_ROLES))),
+        identity=identity,
+        book=book,
+        region=keys.get(REGION),
+        subscription=subscription,
     )
+
+
+def _insist_on_difference(market: Market, secrets: Mapping[str, bytes]) -> None:
+    names = list(secrets)
+    for place, name in enumerate(names):
+        for other in names[:place]:
+            if compare_digest(secrets[name], secrets[other]):
+                rule = f"holds the same key as {other}: remove it and run isocast keys init"
+                raise ConfigurationError(str(market.keys_directory / name), "key", rule)
 
 
 def load_repair_key(market: Market) -> SecretKey:
     """The key of repairs of the narrow stripes: all that a complete customer of theirs needs."""
-    return _read_key(market.keys_directory / REPAIR)
+    return SecretKey(read_secret(market.keys_directory / REPAIR))
 
 
 def load_source_key(market: Market, plan: NodePlan) -> SecretKey:
     """The key of one source alone: all that a floor's own program needs."""
-    return _read_key(market.keys_directory / _source_file(plan))
-
-
-def _read_key(path: Path) -> SecretKey:
-    def error(key: str, rule: str) -> ConfigurationError:
-        return ConfigurationError(str(path), key, rule)
-
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise error("file", "is missing: isocast keys init makes it, or copy it from where it was made") from None
-    except OSError as reason:
-        raise error("file", f"cannot be read: {reason.strerror}") from None
-    try:
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode):
-            raise error("file", "is not a file")
-        if info.st_mode & _OTHERS:
-            raise error("mode", f"{stat.S_IMODE(info.st_mode):04o} lets others read it: chmod 600 {path}, or a new key")
-        if info.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
-            raise error("owner", "is another user, who can read it: run as that user, or copy the file")
-        content = os.read(handle, _FILE_BYTES_MAX)
-    finally:
-        os.close(handle)
-    lines = [line.strip() for line in content.splitlines()]
-    digits = [line for line in lines if line and not line.startswith(b"#")]
-    if len(digits) != 1 or not _DIGITS.fullmatch(digits[0]):
-        raise error("key", f"must be one line of {2 * KEY_BYTES} hexadecimal digits, and comments")
-    return SecretKey(bytes.fromhex(digits[0].decode()))
+    return SecretKey(read_secret(market.keys_directory / _source_file(plan)))

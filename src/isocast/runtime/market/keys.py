@@ -7,16 +7,21 @@ A market is one TOML file: a few keys at its top, a table for each concern, and 
 from __future__ import annotations
 
 from isocast.ring.settings import OrderRule, StartPolicy
+from isocast.runtime.market.floors import FLOOR_TABLE, SYMBOL_TABLE
 from isocast.runtime.market.model import (
     PORT_BLOCK,
     ClockSource,
     DelayModel,
     Durability,
+    GuestTable,
     Impairment,
     JournalSettings,
     NetworkMode,
     NodeRole,
+    Reveal,
+    SocketFilter,
     StoreSettings,
+    TlsMode,
 )
 from isocast.terms.instants import SECOND
 from isocast.terms.market import Grade
@@ -25,10 +30,26 @@ from isocast.terms.timing import PROFILES, Gate
 from isocast.terms.toml_files import Key, Kind, Table
 from isocast.wire.limits import JUMBO_MTU, MAX_MESSAGES_PER_TOKEN, MAX_STRIPE, STANDARD_MTU
 
-__all__ = ["MAX_PORT", "NODE_TABLE", "SETTINGS", "STRIPE_KEYS"]
+__all__ = [
+    "FILE_TABLES",
+    "GROUP_PORT",
+    "MAX_PORT",
+    "NARROW_PORT",
+    "NODE_PORT",
+    "NODE_TABLE",
+    "SETTINGS",
+    "SLOT_MAX",
+    "STRIPE_KEYS",
+]
 
 MAX_PORT = 65_535
+GROUP_PORT = 7_700
+NARROW_PORT = 26_477
+NODE_PORT = 7_710
+SLOT_MAX = 199
+"""Enough markets for one machine; with it the ports of groups stay in 7,700 to 7,899."""
 _DAY_NS = 86_400 * SECOND
+_GUEST = GuestTable()
 
 _COVERAGE = Table(
     "coverage",
@@ -113,6 +134,12 @@ _EDGE = Table(
             "239.192.0.0",
         ),
         Key(
+            "proofs",
+            Kind.GROUP,
+            "Where the groups of proofs begin, in the same way: what a receiver signs of its stripes goes there.",
+            "239.208.0.0",
+        ),
+        Key(
             "repairs",
             Kind.GROUP,
             "Where the groups of repairs begin, by the number of the retransmit server in the same way.",
@@ -126,7 +153,14 @@ _EDGE = Table(
             minimum=2,
             maximum=65_536,
         ),
-        Key("port", Kind.COUNT, "UDP port of all these groups.", 26_477, minimum=1, maximum=MAX_PORT),
+        Key(
+            "port",
+            Kind.COUNT,
+            "UDP port of all these groups.",
+            otherwise=f"{NARROW_PORT} + `network.slot`",
+            minimum=1,
+            maximum=MAX_PORT,
+        ),
         Key(
             "request_port",
             Kind.COUNT,
@@ -187,6 +221,22 @@ _EDGE = Table(
             minimum=SECOND,
             maximum=_DAY_NS,
         ),
+        Key(
+            "prove_every",
+            Kind.TIME,
+            "How often a receiver signs its stripes, but at most once for each token. Packets wait at customers for the"
+            " signature, so that a longer span saves bytes and costs time.",
+            "1s",
+            maximum=60 * SECOND,
+        ),
+        Key(
+            "seal",
+            Kind.CHOICE,
+            "Whether stripes are sealed. never: in the clear for any MoldUDP64 decoder, whatever was sold. sold: in a"
+            " market that sells (`[subscriptions]`), each under the key of its service `stripe:N`.",
+            "never",
+            choices=("sold", "never"),
+        ),
         Key("zone", Kind.TEXT, "Where it is midnight when a session ends and the clock of ITCH starts.", "UTC"),
         Key(
             "keep_days",
@@ -227,6 +277,16 @@ _TOP = Table(
             default=True,
         ),
         Key(
+            "reveal",
+            Kind.CHOICE,
+            "Who opens sealed payloads. seal: receivers, which have the keys and are trusted to wait for the release."
+            " chain: nobody before the source itself discloses the key, which it does when a majority holds the message"
+            " in its order; releases come `timing.reveal_tokens` tokens later, and a message whose key is not"
+            " acknowledged by then is void. For tickers; for orders a withheld key would be a free option.",
+            "seal",
+            choices=tuple(Reveal),
+        ),
+        Key(
             "durability",
             Kind.CHOICE,
             "What a write survives before anything that rests on it is sent. power: on the disk, so that it survives a"
@@ -235,6 +295,12 @@ _TOP = Table(
             " machine has forgotten what it promised and must come back under a new number: for demos and tests.",
             "power",
             choices=tuple(Durability),
+        ),
+        Key(
+            "dumpable",
+            Kind.FLAG,
+            "Let debuggers and core dumps see the memory of nodes, which holds keys; to find faults only.",
+            default=False,
         ),
     ),
 )
@@ -277,6 +343,14 @@ _TIMING = Table(
             choices=tuple(Gate),
         ),
         Key("next_tokens", Kind.COUNT, 'L of `gate = "next"`.', 1, minimum=1, maximum=1_000),
+        Key(
+            "reveal_tokens",
+            Kind.COUNT,
+            'V of `reveal = "chain"`: tokens within which a source\'s key must be acknowledged; each adds τ_t to Δ_A.',
+            2,
+            minimum=1,
+            maximum=64,
+        ),
         Key(
             "nack_sets",
             Kind.COUNT,
@@ -409,13 +483,46 @@ _NETWORK = Table(
             minimum=PORT_BLOCK,
             maximum=10_000,
         ),
-        Key("port", Kind.COUNT, "UDP port of all groups.", 7700, minimum=1, maximum=MAX_PORT),
+        Key(
+            "slot",
+            Kind.COUNT,
+            "Which of the markets of a machine this is: no two share one. It is added to `port` and `edge.port` where"
+            " they are not given, and is the third number of loopback addresses. `isocast config example` takes one"
+            " that is free.",
+            0,
+            maximum=SLOT_MAX,
+        ),
+        Key(
+            "port",
+            Kind.COUNT,
+            "UDP port of all groups.",
+            otherwise=f"{GROUP_PORT} + `slot`",
+            minimum=1,
+            maximum=MAX_PORT,
+        ),
         Key("ttl", Kind.COUNT, "Routers that a multicast packet may pass, plus one.", 1, minimum=1, maximum=255),
         Key(
             "source_specific",
             Kind.FLAG,
             "Join groups for the addresses of their senders only; the network drops packets of all other senders.",
             default=False,
+        ),
+        Key(
+            "filter",
+            Kind.CHOICE,
+            "What the kernel judges of a datagram before a process sees it. addresses: whether its sender may speak"
+            " there, and whether it is a frame of this market and stripe. frames: the second alone, for networks that"
+            " translate addresses. A kernel that refuses is told in the log, and the node judges by itself.",
+            "addresses",
+            choices=tuple(SocketFilter),
+        ),
+        Key(
+            "tls",
+            Kind.CHOICE,
+            "Which doors and status pages speak TLS 1.3, with the certificates that `isocast certs` makes. auto: those"
+            " whose address is not loopback; such pages ask for a token as well.",
+            "auto",
+            choices=tuple(TlsMode),
         ),
         Key(
             "mtu",
@@ -522,6 +629,62 @@ _LOG = Table(
     ),
 )
 
+_GUESTS = Table(
+    "guests",
+    "Listeners that have no table here: whoever holds the edge key hears the lines, and fetches what it missed at the"
+    " doors of retransmit servers and receivers, within a share that belongs to its address and key.",
+    (
+        Key("allowed", Kind.FLAG, "Whether doors let them in. If not, every listener needs a seat.", default=True),
+        Key(
+            "share",
+            Kind.COUNT,
+            "Messages a second that one address gets at a door with one key, however many listeners it has.",
+            _GUEST.share,
+            minimum=1,
+            maximum=1_000_000,
+        ),
+        Key(
+            "total",
+            Kind.COUNT,
+            "Messages a second that all guests of a door get together; those who have a seat do not wait for them.",
+            _GUEST.total,
+            minimum=1,
+            maximum=1_000_000,
+        ),
+        Key(
+            "most",
+            Kind.COUNT,
+            "Guests that are connected to a door at once; one address has at most a third of the places.",
+            _GUEST.most,
+            minimum=1,
+            maximum=255,
+        ),
+    ),
+)
+
+_SECURITY = Table(
+    "security",
+    "Who is who (§6): every node but a customer has an identity of its own, and a roster that the market's root signed"
+    " says whose is which. `isocast keys init` makes both.",
+    (
+        Key(
+            "signatures",
+            Kind.FLAG,
+            "Whether nodes sign what they say, and believe nobody who does not. Without it whoever has the core key"
+            " can speak for every node; for experiments only.",
+            default=True,
+        ),
+        Key(
+            "receipts",
+            Kind.CHOICE,
+            "Whether RECEIPTs are signed too. Each member verifies one of every other member for each token, at 125 µs:"
+            " `auto` signs them while that is at most 5 % of a token's period, and always with `reveal` = chain.",
+            "auto",
+            choices=("auto", "always", "never"),
+        ),
+    ),
+)
+
 _MEASUREMENTS = Table(
     "measurements",
     "What each node writes down of its network, second by second, for `isocast lake fairness`.",
@@ -561,6 +724,24 @@ _IMPAIRMENT = Table(
     ),
 )
 
+_SUBSCRIPTIONS = Table(
+    "subscriptions",
+    "Whether what the lines carry is sold (§6): then receivers and retransmit servers seal it, and whoever listens"
+    " needs a package of the box office for the period. Without this everybody who has the edge key reads everything.",
+    (
+        Key("enabled", Kind.FLAG, "Whether lines are sealed and doors give what was bought alone.", default=False),
+        Key(
+            "period",
+            Kind.TIME,
+            "How long one key counts: period n covers n·P to (n+1)·P of the tokens' instants, since 1970. The shorter,"
+            " the less a key that was passed on is worth.",
+            "24h",
+            minimum=60 * SECOND,
+            maximum=366 * _DAY_NS,
+        ),
+    ),
+)
+
 SETTINGS: tuple[Table, ...] = (
     _TOP,
     _TIMING,
@@ -571,6 +752,9 @@ SETTINGS: tuple[Table, ...] = (
     _LOG,
     _EDGE,
     _COVERAGE,
+    _GUESTS,
+    _SECURITY,
+    _SUBSCRIPTIONS,
     _MEASUREMENTS,
     _IMPAIRMENT,
 )
@@ -608,13 +792,13 @@ NODE_TABLE = Table(
             Kind.ADDRESS,
             "Where others reach it, and its interface for multicast.",
             otherwise="on loopback: 127.1.0.1, 127.1.0.2, … for receivers, 127.2.… for sources, 127.3.… for reformation"
-            " servers, 127.4.… for others, by number",
+            " servers, 127.4.… for others, by number; the third number is `network.slot`",
         ),
         Key(
             "port",
             Kind.COUNT,
             "The first of four UDP ports: direct, and control, data and line of the fan-out mode.",
-            7710,
+            NODE_PORT,
             minimum=1,
             maximum=MAX_PORT - PORT_BLOCK + 1,
         ),
@@ -692,3 +876,6 @@ NODE_TABLE = Table(
 
 STRIPE_KEYS = tuple(key for key in NODE_TABLE.keys if key.name in ("address", "port", "http_port", "tcp_port"))
 """What a table [nodes.NAME.s1] may say of the node's process in stripe 1 alone."""
+
+FILE_TABLES: tuple[Table, ...] = (*SETTINGS, NODE_TABLE, FLOOR_TABLE, SYMBOL_TABLE)
+"""Everything that a market file may say, in the order of the reference page."""

@@ -7,7 +7,7 @@ the same file, so groups, ids and times need no agreement while it runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from ipaddress import IPv4Address
@@ -15,11 +15,14 @@ from math import ceil
 from pathlib import Path
 
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
+from isocast.runtime.market.floors import FloorTable
+from isocast.security.subscriptions import DAY_NS
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
-from isocast.terms.ids import NodeId, is_source
+from isocast.terms.ids import NodeId, is_guest, is_source
 from isocast.terms.market import Grade
-from isocast.terms.timing import Timing
+from isocast.terms.timing import Timing, affords_receipts
 from isocast.terms.topology import City, delay_ns
+from isocast.wire.frame import market_id
 from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, payload_capacity
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "DelayModel",
     "Durability",
     "EdgeTable",
+    "GuestTable",
     "Impairment",
     "JournalSettings",
     "Market",
@@ -38,7 +42,12 @@ __all__ = [
     "NetworkSettings",
     "NodePlan",
     "NodeRole",
+    "Reveal",
+    "SecuritySettings",
+    "SocketFilter",
     "StoreSettings",
+    "SubscriptionTable",
+    "TlsMode",
     "line_listeners",
     "line_receivers",
 ]
@@ -88,6 +97,25 @@ class ClockSource(StrEnum):
     """The configured bound, always."""
 
 
+class SocketFilter(StrEnum):
+    """What the kernel judges of a datagram before a process is woken."""
+
+    ADDRESSES = "addresses"
+    """Who sent it, and whether it is a frame of this market and stripe."""
+    FRAMES = "frames"
+    """Whether it is a frame of this market and stripe: for networks that translate addresses."""
+    OFF = "off"
+
+
+class TlsMode(StrEnum):
+    """Which doors and pages speak TLS."""
+
+    AUTO = "auto"
+    """Those that are not on loopback."""
+    ON = "on"
+    OFF = "off"
+
+
 class DelayModel(StrEnum):
     """The delay that a demo puts between two nodes."""
 
@@ -106,10 +134,14 @@ class NetworkSettings:
     """The line of site n is this + n, and `stripe_groups` further for each stripe."""
     repairs: str
     """The line of retransmit server n is this + n."""
+    slot: int
+    """Which of the markets of a machine this is."""
     port: int
     """UDP port of every group."""
     ttl: int
     source_specific: bool
+    filter: SocketFilter
+    tls: TlsMode
     mtu: int
     stripe_ports: int
     """Ports of a node's process in stripe i are this · i further, where it has no address of its own."""
@@ -199,6 +231,7 @@ class EdgeTable:
     plans: Path
     """Directory of later ones."""
     groups: str
+    proofs: str
     repairs: str
     span: int
     port: int
@@ -213,10 +246,17 @@ class EdgeTable:
     introduce_ns: int
     zone: str
     keep_days: int
+    prove_every_ns: int
+    seal: str
+    """`sold` or `never`."""
 
     def group(self, site: int, stripe: int) -> str:
         """The group of a narrow stripe, as one receiver sends it."""
         return _edge_group(self.groups, site, stripe, self.span)
+
+    def proof_group(self, site: int, stripe: int) -> str:
+        """The group of its proofs, beside it."""
+        return _edge_group(self.proofs, site, stripe, self.span)
 
     def repair_group(self, server: int, stripe: int) -> str:
         """The group of its repairs, as one retransmit server sends them."""
@@ -261,8 +301,49 @@ class CoverageTable:
         return min(1 + ceil(radius_m / _METRES / self.km_per_hop), _TTL_MAX)
 
 
+@dataclass(frozen=True, slots=True)
+class GuestTable:
+    """What a door gives to listeners that have no seat in the file."""
+
+    allowed: bool = True
+    share: int = 4_000
+    """Messages a second for one address and key: a tenth of what a retransmit server's door gives to all."""
+    total: int = 20_000
+    """Messages a second for all guests of a door: half of what it gives, the rest is for those who have a seat."""
+    most: int = 192
+    """Connections at one door: three quarters of those that it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySettings:
+    """What nodes demand of each other."""
+
+    signatures: bool = True
+    """Whether they sign, and need identities and a roster."""
+    receipts: str = "auto"
+    """Whether receipts are signed too: auto, while that costs a member little; always; or never."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionTable:
+    """Whether what the lines carry is sold, and for how long at a time."""
+
+    enabled: bool = False
+    period_ns: int = DAY_NS
+    """Period n covers n·P to (n+1)·P of the tokens' instants."""
+
+
 PORT_BLOCK = 4
 """UDP ports of a node: direct, then control, data and line of the fan-out mode."""
+
+
+class Reveal(StrEnum):
+    """Who opens sealed payloads."""
+
+    SEAL = "seal"
+    """Receivers, at the release."""
+    CHAIN = "chain"
+    """Nobody before their source discloses the keys."""
 
 
 class NodeRole(StrEnum):
@@ -379,6 +460,8 @@ class Market:
     profile: str
     """The timing profile that `timing` came from."""
     seal: bool
+    reveal: Reveal
+    """Who opens what is sealed."""
     durability: Durability
     stripes: tuple[int, ...]
     order: OrderRule
@@ -397,12 +480,29 @@ class Market:
     measurements: MeasurementSettings
     impairment: Impairment
     coverage: CoverageTable
+    dumpable: bool = False
+    """Whether debuggers and core dumps may see the memory of its processes."""
     stripe_plan: Path | None = None
     """The file of the plan that says which symbol travels in which stripe of the core."""
     edge: EdgeTable | None = None
     """The narrow stripes; None: there are none."""
+    guests: GuestTable = field(default_factory=GuestTable)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    subscriptions: SubscriptionTable = field(default_factory=SubscriptionTable)
+    floors: tuple[FloorTable, ...] = ()
+    """Those that the primary receivers run."""
     whole: Market | None = None
     """Of one stripe's share: the market that it is a part of."""
+
+    @cached_property
+    def id(self) -> bytes:
+        """What every packet of this market carries."""
+        return market_id(self.name)
+
+    @property
+    def seals_stripes(self) -> bool:
+        """Whether narrow stripes are sealed, each for whoever paid for it."""
+        return self.edge is not None and self.edge.seal == "sold" and self.subscriptions.enabled
 
     # ---- stripes
 
@@ -459,7 +559,9 @@ class Market:
     def name_of(self, node: NodeId) -> str:
         """The name of an id; its number where nobody has it."""
         plan = self.find(node)
-        return str(node) if plan is None else plan.name
+        if plan is None:
+            return "a guest" if is_guest(node) else str(node)
+        return plan.name
 
     def by_role(self, *roles: NodeRole) -> tuple[NodePlan, ...]:
         """All nodes of these roles, in the order of the file."""
@@ -498,6 +600,11 @@ class Market:
         """Whether all of it is one machine talking to itself."""
         return all(IPv4Address(plan.address).is_loopback for plan in self.nodes)
 
+    def uses_tls(self, address: str) -> bool:
+        """Whether doors and pages at an address speak TLS."""
+        mode = self.network.tls
+        return mode is TlsMode.ON or (mode is TlsMode.AUTO and not IPv4Address(address).is_loopback)
+
     # ---- the ring
 
     def ring_settings(self, stripe: int = 0) -> RingSettings:
@@ -513,6 +620,18 @@ class Market:
             policy=self.policy,
             start_wait_ns=self.start_wait_ns,
         )
+
+    def signs_receipts(self, stripe: int) -> bool:
+        """Whether receipts of a stripe are signed: by default while verifying them costs a member little.
+
+        They always are where sources disclose their keys: who forges receipts would see the keys early.
+        """
+        if self.security.signatures and self.reveal is Reveal.CHAIN:
+            return True
+        if not self.security.signatures or self.security.receipts != "auto":
+            return self.security.signatures and self.security.receipts == "always"
+        members = [plan for plan in self.by_role(NodeRole.PRIMARY_RECEIVER) if stripe in plan.stripes]
+        return affords_receipts(len(members), self.timing.token_period_ns)
 
     @property
     def payload_bytes(self) -> int:

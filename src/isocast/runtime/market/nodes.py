@@ -110,14 +110,14 @@ def give_numbers(nodes: Collection[Node]) -> None:
             node.number = free[what] = number
 
 
-def give_spots(nodes: Collection[Node], first: int, stripe_ports: int) -> None:
+def give_spots(nodes: Collection[Node], first: int, stripe_ports: int, slot: int = 0) -> None:
     """On loopback every process has an address of its own; elsewhere its node's must be given."""
     real = next((node.name for node in nodes for text in _given(node) if not IPv4Address(text).is_loopback), "")
     for node in nodes:
         _check_address(node.values, real)
         for values in node.apart.values():
             _check_address(values, real, inherits=True)
-        node.spots = {stripe: _spot(node, stripe, first, stripe_ports) for stripe in node.stripes}
+        node.spots = {stripe: _spot(node, stripe, first, stripe_ports, slot) for stripe in node.stripes}
 
 
 def _given(node: Node) -> list[str]:
@@ -136,7 +136,7 @@ def _check_address(values: Values, real: str, *, inherits: bool = False) -> None
         values.fault("address", f"{address} is a loopback address, which {real} cannot reach")
 
 
-def _spot(node: Node, stripe: int, first: int, stripe_ports: int) -> Spot:
+def _spot(node: Node, stripe: int, first: int, stripe_ports: int, slot: int) -> Spot:
     own = node.apart.get(stripe)
     address = (own.text("address") if own is not None else "") or node.values.text("address")
     # At an address of its own the process needs no other ports than the node's.
@@ -154,12 +154,12 @@ def _spot(node: Node, stripe: int, first: int, stripe_ports: int) -> Spot:
             rule = f"would be {number} in stripe {stripe}: choose a lower port, or a smaller network.stripe_ports"
             node.fault(key, rule)
         ports.append(number)
-    return Spot(address or _loopback(node, stripe - first), *ports)
+    return Spot(address or _loopback(node, stripe - first, slot), *ports)
 
 
-def _loopback(node: Node, shift: int) -> str:
+def _loopback(node: Node, shift: int, slot: int) -> str:
     octet = _SPACES[node.role].octet + _KINDS * (shift if shift <= _LOOPBACKS else 0)
-    return f"127.{octet}.{node.number >> 8}.{node.number & 255}"
+    return f"127.{octet}.{(node.number >> 8) + slot & 255}.{node.number & 255}"
 
 
 def check_ports(nodes: Collection[Node]) -> None:
@@ -225,7 +225,7 @@ class Nodes(dict[str, Node]):
 
 
 def read_nodes(
-    table: object, stripes: tuple[int, ...], bound_ns: int, faults: Faults, stripe_ports: int = 100
+    table: object, stripes: tuple[int, ...], bound_ns: int, faults: Faults, stripe_ports: int = 100, slot: int = 0
 ) -> Nodes:
     """Every node that has a role, with number, addresses, place and layer; whatever is wrong is among the faults.
 
@@ -236,7 +236,7 @@ def read_nodes(
     for node in nodes.values():
         node.place = _place(node)
         _check_alone(node, stripes, bound_ns)
-    give_spots(nodes.values(), (stripes or (0,))[0], stripe_ports)
+    give_spots(nodes.values(), (stripes or (0,))[0], stripe_ports, slot)
     check_ports(nodes.values())
     for node in nodes.values():
         _check_parent(node, nodes)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network
 
+from isocast.ring.settings import StartPolicy
 from isocast.runtime.market.model import (
     DelayModel,
     Durability,
     Market,
     NetworkMode,
     NodeRole,
+    Reveal,
     line_listeners,
     line_receivers,
 )
@@ -65,6 +67,9 @@ def check_market(market: Market, faults: Faults) -> None:
         _check_groups(market, faults)
     if market.impairment.enabled:
         _check_impairment(market, faults)
+    if market.floors and (market.timing.gate is not Gate.MAJORITY or market.policy is not StartPolicy.MAJORITY):
+        rule = 'needs timing.gate = "majority" and ring.policy = "majority": else a ring may take trades back'
+        faults.add("floor", rule)
     _check_coverage(market, faults, [(what, number) for _, what, number in groups_in_use(market)])
 
 
@@ -167,7 +172,7 @@ def _check_planned_groups(market: Market, faults: Faults, taken: Iterable[tuple[
         faults.add("coverage.notices", f"{table.notices} is a group of the pool: move one of them")
 
 
-# ---- What a sound market file may still be warned of.
+# What a sound market file may still be warned of.
 
 
 _SURVIVES_ONE = 3
@@ -275,6 +280,8 @@ def _customers(market: Market) -> Iterator[str]:
 def _safety(market: Market) -> Iterator[str]:
     if not market.seal:
         yield "seal: payloads travel unencrypted: every node can read them before their release"
+    if market.reveal is Reveal.CHAIN and not market.security.signatures:
+        yield 'reveal: "chain" without security.signatures: a receiver that forges receipts would see the keys early'
     if market.timing.gate is Gate.TIMED:
         yield "timing.gate: under timed a partition can make two sites release different messages"
     if market.durability is Durability.PROCESS and not market.on_loopback:

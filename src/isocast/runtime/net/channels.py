@@ -11,8 +11,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
-from isocast.runtime.market.model import Market, NodePlan, NodeRole
+from isocast.runtime.market.model import Market, NodePlan, NodeRole, SocketFilter
+from isocast.runtime.net.filters import Filter, FullBuffers, frame_filter
 from isocast.runtime.net.impairment import InboundImpairment
+from isocast.runtime.net.noise import Noise
 from isocast.runtime.net.sockets import (
     Endpoint,
     Inlet,
@@ -22,21 +24,23 @@ from isocast.runtime.net.sockets import (
     unicast_outlet,
 )
 from isocast.runtime.watch.counters import Channel, NodeCounters, packet_slot
-from isocast.terms.errors import ForgeryError, RemoteProtocolError, StrangerError
+from isocast.runtime.watch.logs import get_log
+from isocast.security.line_seals import LineOpener, LineSealer
+from isocast.terms.errors import AnotherMarketError, ForgeryError, RemoteProtocolError, StrangerError, UnpaidError
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.codec import Keys, PacketKind, decode, encode, peek_kind
-from isocast.wire.frame import AUDIENCE, Role
-from isocast.wire.packets import Data, Packet
+from isocast.wire.codec import NO_MARKET, Keys, PacketKind, decode, encode, peek_kind
+from isocast.wire.frame import AUDIENCE, KIND_AT, SENDER_AT, Role, check_market
+from isocast.wire.packets import Data, Disclose, Packet, SourceChain
 
 __all__ = ["ON_A_LINE", "Channels", "LineOutlet", "NodeKeys", "Reception"]
 
 
-# ---- Frames to packets: everything that a socket gives is judged here, and only what is genuine and meant goes on.
+# Frames to packets: everything that a socket gives is judged here, and only what is genuine and meant goes on.
 
 
-_KIND_AT = 3
-_SENDER = slice(16, 24)
+_SEALED = (PacketKind.REL, PacketKind.PROOF)
+"""What travels sealed where lines are sold."""
 
 
 class Reception:
@@ -50,33 +54,45 @@ class Reception:
         kinds: Collection[PacketKind],
         keys: Keys,
         counters: NodeCounters,
+        market: bytes = NO_MARKET,
+        opener: LineOpener | None = None,
     ) -> None:
-        """`kinds` are those that this role takes on this channel."""
+        """`kinds` are those that this role takes on this channel; `opener` reads what is sealed on a line."""
+        self._opener = opener
         self._stripe = stripe
+        self._market = market
         self._own = own.to_bytes(8, "little")
         self._keys = keys
         self._counters = counters
         self._channel = channel
         self._slots = {int(kind): packet_slot(channel, kind) for kind in kinds}
+        self.refused: list[int] = []
+        """Of the last burst: the places of those that were not believed."""
 
     def packets(self, frames: Sequence[bytes]) -> list[Packet]:
         """What may be believed of a burst, in its order."""
         counters, keys, slots, own, stripe = self._counters, self._keys, self._slots, self._own, self._stripe
-        received = counters.packets_received
+        received, market, opener = counters.packets_received, self._market, self._opener
         taken: list[Packet] = []
+        refused = self.refused = []
         size = 0
-        for frame in frames:
+        for place, frame in enumerate(frames):
             size += len(frame)
-            slot = slots.get(frame[_KIND_AT]) if len(frame) > _KIND_AT else None
+            slot = slots.get(frame[KIND_AT]) if len(frame) > KIND_AT else None
             if slot is None:
                 self._misdirected(frame)
+                refused.append(place)
                 continue
             try:
-                packet = decode(frame, keys)
+                if opener is not None and frame[KIND_AT] in _SEALED:
+                    packet = opener.open(frame, market)
+                else:
+                    packet = decode(frame, keys, market)
             except RemoteProtocolError as error:
                 self._refused(error)
+                refused.append(place)
                 continue
-            if packet.stripe != stripe or frame[_SENDER] == own:
+            if packet.stripe != stripe or frame[SENDER_AT] == own:
                 # Another stripe's, or an echo of our own: genuine, and nothing for us.
                 counters.unaddressed += 1
                 continue
@@ -89,8 +105,9 @@ class Reception:
         """A kind that is not for this role, or no frame at all. Its tag is not worth a look."""
         try:
             peek_kind(frame)
-        except RemoteProtocolError:
-            self._counters.malformed += 1
+            check_market(frame, self._market)
+        except RemoteProtocolError as error:
+            self._refused(error)
         else:
             self._counters.unaddressed += 1
 
@@ -101,12 +118,19 @@ class Reception:
                 counters.authentication_failures += 1
             case StrangerError():
                 counters.unknown_senders += 1
+            case AnotherMarketError():
+                counters.another_market += 1
+            case UnpaidError():
+                counters.unpaid += 1
             case _:
                 counters.malformed += 1
 
 
 _BUDGET_BYTES = 2 << 20
-"""Read from one socket in one go: control is looked at again after this much."""
+"""Read from one socket in one go: control is looked at again after this much, in some 20 ms at the most."""
+_FLOODED_BYTES = 64 << 10
+"""The same of a socket whose datagrams are mostly refused: a millisecond's work, so that a flooded group takes little
+from the others."""
 
 _CORE_ROLE = {
     NodeRole.PRIMARY_RECEIVER: Role.RECEIVER,
@@ -162,7 +186,7 @@ _DIRECT: dict[NodeRole, tuple[PacketKind, ...]] = {
     NodeRole.CUSTOMER: (PacketKind.REL, PacketKind.RXREP),
 }
 """What a role takes by unicast."""
-ON_A_LINE = (PacketKind.REL, PacketKind.RXREP)
+ON_A_LINE = (PacketKind.REL, PacketKind.PROOF, PacketKind.RXREP)
 """What travels in a line's group."""
 
 
@@ -172,6 +196,10 @@ class NodeKeys:
 
     core: Keys | None = None
     edge: Keys | None = None
+    sealer: LineSealer | None = None
+    """Of a line that is sold."""
+    opener: LineOpener | None = None
+    """Of lines that are sold; None where they are not."""
 
 
 @dataclass(slots=True)
@@ -184,6 +212,15 @@ class _Ear:
     impairment: InboundImpairment | None
     only: frozenset[bytes] | None = None
     """The senders that are within reach, as frames spell them; None: whoever is heard."""
+    budget: int = _BUDGET_BYTES
+    """Bytes to read in one go."""
+
+    def judge(self, frames: int, refused: int) -> None:
+        """Read less at a time while most of it is refused, and more again when it is not."""
+        if 2 * refused > frames:
+            self.budget = max(self.budget // 4, _FLOODED_BYTES)
+        elif self.budget < _BUDGET_BYTES:
+            self.budget = min(2 * self.budget, _BUDGET_BYTES)
 
 
 class LineOutlet(Protocol):
@@ -225,12 +262,21 @@ class Channels:
         self._direct_queue: dict[Endpoint, list[bytes]] = {}
         self._endpoints: dict[NodeId, Endpoint] = {}
         self._nobodys = 0
+        self.noise = Noise()
+        self._full_buffers = FullBuffers()
+        self._dropped = [0] * len(Channel)
+        """Of sockets that are closed: what the kernel had dropped."""
+        self._counted = [0] * len(Channel)
+        """What the kernel had dropped, for any reason, when it was last looked at."""
         self._alone = not any(node.address == plan.address for node in market.nodes if node.name != plan.name)
         self.closing = ExitStack()
         with ExitStack() as opened:
             self._opened = opened
             self._open()
             self.closing = opened.pop_all()
+        refusals = sorted({ear.inlet.unfiltered for ear in self._ears if ear.inlet.unfiltered})
+        if refusals:
+            get_log().info("no kernel filter", node=plan.name, what="; ".join(refusals))
 
     # Opening ------------------------------------------------------------------------------------
 
@@ -238,7 +284,11 @@ class Channels:
         plan, market = self._plan, self._market
         core_role = _CORE_ROLE.get(plan.role)
         if core_role is not None:
-            kinds = [_kind(packet) for packet, roles in AUDIENCE.items() if core_role in roles and packet is not Data]
+            kinds = [
+                _kind(packet) for packet, roles in AUDIENCE.items() if core_role in roles and packet not in _OF_SOURCES
+            ]
+            if core_role is Role.SOURCE and market.timing.reveal_tokens:
+                kinds.append(PacketKind.RECEIPT)  # They say when it may disclose its keys.
             members = market.control_members(self._stripe)
             group = market.control_group(self._stripe)
             self._hear(Channel.CONTROL, group, market.control_senders(self._stripe), kinds, plan.control_port)
@@ -247,14 +297,16 @@ class Channels:
         self._open_direct()
         if core_role is Role.RECEIVER:
             group = market.data_group(self._stripe)
-            self._hear(Channel.DATA, group, market.data_senders(self._stripe), [PacketKind.DATA], plan.data_port)
+            kinds = [_kind(packet) for packet in _OF_SOURCES if packet is not Disclose or market.timing.reveal_tokens]
+            self._hear(Channel.DATA, group, market.data_senders(self._stripe), kinds, plan.data_port)
         elif core_role is Role.SOURCE:
             self._speak(Channel.DATA, market.data_group(self._stripe), market.data_members(self._stripe))
         self._open_lines()
 
     def _open_direct(self) -> None:
         plan = self._plan
-        inlet = unicast_inlet(plan.address, plan.port, buffer_bytes=self._market.network.receive_buffer)
+        guard = self._guard(self._market.nodes)
+        inlet = unicast_inlet(plan.address, plan.port, buffer_bytes=self._market.network.receive_buffer, guard=guard)
         self._opened.callback(inlet.close)
         self._direct = unicast_outlet(plan.address)
         self._opened.callback(self._direct.close)
@@ -281,7 +333,11 @@ class Channels:
         self, channel: Channel, group: str, senders: Iterable[NodePlan], kinds: Sequence[PacketKind], port: int
     ) -> _Ear:
         network = self._market.network
+        senders = list(senders)
         sources = [node.address for node in senders] if network.source_specific else []
+        # A plan of lines may give a group to any receiver that has a line.
+        moving = self._market.coverage.enabled and channel is Channel.LINE
+        speakers = [*senders, *[node for node in self._market.receivers if node.line]] if moving else senders
         inlet = open_group_inlet(
             network.mode,
             group,
@@ -291,12 +347,26 @@ class Channels:
             own=Endpoint(self._plan.address, port),
             alone=self._alone,
             buffer_bytes=network.receive_buffer,
+            guard=self._guard(speakers),
         )
         self._opened.callback(inlet.close)
         return self._listen(channel, inlet, kinds, self._keys.edge if channel is Channel.LINE else self._keys.core)
 
+    def _guard(self, senders: Iterable[NodePlan]) -> Filter | None:
+        """What the kernel lets through to a socket on which these nodes speak."""
+        match self._market.network.filter:
+            case SocketFilter.ADDRESSES:
+                return frame_filter(self._market.id, self._stripe, [node.address for node in senders])
+            case SocketFilter.FRAMES:
+                return frame_filter(self._market.id, self._stripe)
+            case SocketFilter.OFF:
+                return None
+
     def _listen(self, channel: Channel, inlet: Inlet, kinds: Sequence[PacketKind], keys: Keys | None) -> _Ear:
-        reception = Reception(channel, self._stripe, self._own, kinds, keys or {}, self._counters)
+        opener = self._keys.opener if channel in (Channel.LINE, Channel.DIRECT) else None
+        reception = Reception(
+            channel, self._stripe, self._own, kinds, keys or {}, self._counters, self._market.id, opener
+        )
         impairment = self._impairment(f"{channel.name}{len(self._ears)}") if self._impairment is not None else None
         self._ears.append(_Ear(channel, inlet, reception, impairment))
         return self._ears[-1]
@@ -334,6 +404,7 @@ class Channels:
         if isinstance(ear, _Ear):
             self._ears.remove(ear)
             ear.inlet.close()
+            self._dropped[ear.channel] += ear.inlet.drops
 
     @property
     def line_outlet(self) -> LineOutlet | None:
@@ -354,7 +425,7 @@ class Channels:
         """What has come, control first; what a demo delays waits for `due`."""
         packets: list[Packet] = []
         for ear in self._ears:
-            frames = ear.inlet.read(_BUDGET_BYTES)
+            frames = arrived = ear.inlet.read(ear.budget)
             if not frames:
                 continue
             if ear.only is not None:
@@ -363,11 +434,15 @@ class Channels:
                 ear.impairment.admit(frames, now)
                 frames = ear.impairment.due(now)
             packets += ear.reception.packets(frames)
+            refused = ear.reception.refused
+            ear.judge(len(frames), len(refused))
+            if refused and frames is arrived:
+                self.noise.note(ear.inlet.origins, refused)
         return packets if self.tap is None else self.tap(packets)
 
     def _within_reach(self, frames: list[bytes], only: frozenset[bytes]) -> list[bytes]:
         """Without those whose scope does not come here, though this network carries them."""
-        near = [frame for frame in frames if frame[_SENDER] in only]
+        near = [frame for frame in frames if frame[SENDER_AT] in only]
         self._counters.out_of_reach += len(frames) - len(near)
         return near
 
@@ -388,14 +463,18 @@ class Channels:
     def multicast(self, packet: Packet) -> None:
         """Queue a packet for its group."""
         keys = self._keys.core
-        channel = Channel.DATA if type(packet) is Data else Channel.CONTROL
-        self._queued[channel].append(encode(packet, keys or {}))
+        channel = Channel.DATA if type(packet) in _OF_SOURCES else Channel.CONTROL
+        self._queued[channel].append(encode(packet, keys or {}, self._market.id))
 
     def to_line(self, packets: Iterable[Packet]) -> None:
         """Queue packets for our own line; a node without one has no customers."""
         if Channel.LINE in self._group_outlets:
-            keys = self._keys.edge or {}
-            self._queued[Channel.LINE] += [encode(packet, keys) for packet in packets]
+            keys, market, sealer = self._keys.edge or {}, self._market.id, self._keys.sealer
+            frames = self._queued[Channel.LINE]
+            if sealer is None:
+                frames += [encode(packet, keys, market) for packet in packets]
+            else:
+                frames += [sealer.seal(packet, market) for packet in packets]
 
     def unicast(self, to: NodeId, packet: Packet) -> None:
         """Queue a packet for one node; a node that the market does not know is nobody."""
@@ -407,7 +486,7 @@ class Channels:
                 return
             endpoint = self._endpoints[to] = Endpoint(plan.address, plan.port)
         keys = self._keys.core if self._plan.role in _CORE_ROLE else self._keys.edge
-        self._direct_queue.setdefault(endpoint, []).append(encode(packet, keys or {}))
+        self._direct_queue.setdefault(endpoint, []).append(encode(packet, keys or {}, self._market.id))
 
     def flush(self) -> None:
         """Send everything that is queued: control, direct, data, line."""
@@ -429,15 +508,20 @@ class Channels:
         counters = self._counters
         counters.bytes_sent[channel] += sum(map(len, frames))
         for frame in frames:
-            counters.packets_sent[channel << 5 | frame[_KIND_AT]] += 1
+            counters.packets_sent[channel << 5 | frame[KIND_AT]] += 1
 
     def collect(self) -> None:
         """Bring the sockets' own counts up to date: once a second is enough."""
         counters = self._counters
-        drops = [0] * len(Channel)
+        drops = list(self._dropped)
         for ear in self._ears:
             drops[ear.channel] += ear.inlet.drops
-        counters.kernel_drops[:] = drops
+        grown = [now - before for now, before in zip(drops, self._counted, strict=True)]
+        self._counted = drops
+        full, filtered = self._full_buffers.split(grown)
+        counters.kernel_drops[:] = [count + more for count, more in zip(counters.kernel_drops, full, strict=True)]
+        counters.filtered += filtered
+        counters.refused_by_address = {(address,): count for address, count in self.noise.loudest().items()}
         unsent = sum([outlet.unsent for outlet in self._group_outlets.values()]) + self._direct.unsent
         counters.unsent = unsent + self._nobodys
         counters.injected_losses = sum([ear.impairment.lost for ear in self._ears if ear.impairment is not None])
@@ -451,4 +535,12 @@ def _kind(packet: type[Packet]) -> PacketKind:
     return PacketKind[_KIND_NAMES.get(packet.__name__, packet.__name__.upper())]
 
 
-_KIND_NAMES = {"SecondaryToken": "SECTOKEN", "ReleasedPacket": "REL", "RangeRequest": "RXREQ", "RangeReply": "RXREP"}
+_KIND_NAMES = {
+    "RangeReply": "RXREP",
+    "RangeRequest": "RXREQ",
+    "ReleasedPacket": "REL",
+    "SecondaryToken": "SECTOKEN",
+    "SourceChain": "SRCCHAIN",
+}
+_OF_SOURCES: tuple[type[Packet], ...] = (Data, Disclose, SourceChain)
+"""What sources send, in a group of its own."""

@@ -19,6 +19,7 @@ from enum import StrEnum
 from time import monotonic_ns, time_ns
 from typing import Protocol
 
+from isocast.runtime.market.model import ClockSource
 from isocast.runtime.net import kernel
 from isocast.runtime.net.kernel import KernelClock, read_kernel_clock
 from isocast.terms.errors import ConfigurationError
@@ -30,7 +31,6 @@ __all__ = [
     "KEPT_BYTES",
     "AlarmClock",
     "Bell",
-    "BoundSource",
     "ClockState",
     "ClockStatus",
     "DescriptorBell",
@@ -66,13 +66,6 @@ class ClockState(StrEnum):
     """The kernel's own error estimate exceeds the bound."""
 
 
-class BoundSource(StrEnum):
-    """Whose bound counts."""
-
-    KERNEL = "kernel"
-    CONFIGURED = "configured"
-
-
 @dataclass(frozen=True, slots=True)
 class ClockStatus:
     """One judgement."""
@@ -80,7 +73,7 @@ class ClockStatus:
     state: ClockState
     bound_ns: int | None
     """ε; None once neither the kernel nor the configuration gives one."""
-    bound_source: BoundSource
+    bound_source: ClockSource
     kernel_synchronised: bool
     kernel_max_error_ns: int | None
     """None where the kernel does not say."""
@@ -158,9 +151,9 @@ class SystemClock:
         kernel = self._readings.kernel()
         synchronised = kernel is not None and kernel.synchronised
         error_ns = kernel.max_error_ns if kernel is not None else None
-        bound_ns, source = self._configured_ns, BoundSource.CONFIGURED
+        bound_ns, source = self._configured_ns, ClockSource.CONFIGURED
         if bound_ns is None and synchronised:
-            bound_ns, source = error_ns, BoundSource.KERNEL
+            bound_ns, source = error_ns, ClockSource.KERNEL
         state = ClockState.SYNCHRONISED if synchronised else ClockState.UNSYNCHRONISED
         moved_ns = 0
         self._jump_ns = max(bound_ns or 0, _JUMP_NS)
@@ -237,7 +230,7 @@ def _detail(state: ClockState, bound_ns: int | None, error_ns: int | None, moved
             )
 
 
-# ---- Make this process punctual, as far as the machine allows, and say what was granted.
+# Make this process punctual, as far as the machine allows, and say what was granted.
 #
 # A release is late when the scheduler, the allocator or the collector comes first. Real-time priority answers the first
 # and needs permission; the rest needs none.
@@ -292,7 +285,7 @@ def _ask_for_realtime() -> tuple[bool, str]:
     return True, f"real-time priority {FIFO_PRIORITY} (SCHED_FIFO)"
 
 
-# ---- One alarm for one process: it rings at an absolute instant of the system clock, never before it.
+# One alarm for one process: it rings at an absolute instant of the system clock, never before it.
 #
 # On Linux it is a timerfd on CLOCK_REALTIME, which rings some 50 µs late on an idle machine, follows the clock when
 # that is slewed, and reports when somebody sets it. Elsewhere the event loop's own timer stands in, checked and set

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -15,15 +16,20 @@ from hmac import compare_digest
 from secrets import token_bytes
 from typing import TypeVar
 
+from isocast.runtime.market.model import Market, NodePlan
+from isocast.runtime.net.lobby import Lobby
+from isocast.runtime.net.tls import ServerTls, channel_of, client_tls, tls_trouble
 from isocast.terms.errors import IsocastError, RemoteProtocolError
 from isocast.wire.door import (
     LENGTH,
     MAX_MESSAGE,
+    NO_CHANNEL,
     NONCE_BYTES,
     DoorMessage,
     Hello,
     Login,
     Refused,
+    Sealed,
     Session,
     Welcome,
     decode_message,
@@ -32,7 +38,16 @@ from isocast.wire.door import (
 )
 from isocast.wire.limits import TAG_BYTES
 
-__all__ = ["Door", "DoorError", "DoorRefusedError", "Visit", "visit"]
+__all__ = [
+    "MAX_HALF_OPEN",
+    "MAX_VISITORS",
+    "Door",
+    "DoorError",
+    "DoorRefusedError",
+    "Visit",
+    "visit",
+    "visit_node",
+]
 
 MessageT = TypeVar("MessageT")
 
@@ -40,6 +55,8 @@ HANDSHAKE_S = 5.0
 WRITE_S = 20.0
 """A visitor that takes nothing for so long is sent away."""
 MAX_VISITORS = 256
+MAX_HALF_OPEN = 64
+"""Connections at once that have not proven a key yet."""
 _KEEP_ALIVE = ((4, 10), (5, 5), (6, 4))
 """TCP_KEEPIDLE, _INTVL and _CNT of Linux: a machine that vanished is found out within 10 + 4·5 = 30 s."""
 _CLIENT, _SERVER = b"client", b"server"
@@ -60,8 +77,13 @@ class Visit:
     def __init__(
         self, reader: StreamReader, writer: StreamWriter, name: str, sends: Session, receives: Session
     ) -> None:
-        """`name` is who logged in."""
+        """`name` is who logged in, `address` where the other end is."""
         self.name = name
+        self.outgoing: Callable[[DoorMessage], DoorMessage] | None = None
+        """What becomes of a message before it is sent: a door that sells seals it."""
+        self.incoming: Callable[[Sealed], DoorMessage] | None = None
+        """How a visitor opens what was sealed; None: it does so itself."""
+        self.address = _peer(writer)
         self._reader = reader
         self._writer = writer
         _keep_alive(writer)
@@ -70,7 +92,8 @@ class Visit:
 
     async def send(self, message: DoorMessage) -> None:
         """Write one message; DoorError when the other side does not read."""
-        sealed = self._sends.sealed(encode_message(message))
+        sent = message if self.outgoing is None else self.outgoing(message)
+        sealed = self._sends.sealed(encode_message(sent))
         self._writer.write(LENGTH.pack(len(sealed)) + sealed)
         try:
             async with asyncio.timeout(WRITE_S):
@@ -81,7 +104,8 @@ class Visit:
     async def receive(self) -> DoorMessage | None:
         """The next message; None when the other side has gone."""
         sealed = await _read_message(self._reader, MAX_MESSAGE + TAG_BYTES)
-        return None if sealed is None else decode_message(self._receives.unsealed(sealed))
+        message = None if sealed is None else decode_message(self._receives.unsealed(sealed))
+        return self.incoming(message) if self.incoming is not None and isinstance(message, Sealed) else message
 
     async def expect(self, kind: type[MessageT]) -> MessageT:
         """The next message, which must be of this kind; DoorError with the other side's own reason otherwise."""
@@ -112,13 +136,20 @@ class Door:
         key_of: Callable[[str], bytes | None],
         serve: Callable[[Visit], Awaitable[None]],
         complain: Callable[[str, str], None] = lambda _name, _text: None,
+        tls: ServerTls | None = None,
     ) -> None:
-        """`complain(name, text)` hears of visitors that were refused, were slow or broke the protocol."""
+        """`complain(name, text)` hears of visitors that were refused, were slow or broke the protocol.
+
+        With `tls`, nothing is said in the clear.
+        """
         self._key_of = key_of
         self._serve = serve
         self._complain = complain
         self._server: asyncio.Server | None = None
+        self._tls = tls
         self._visits: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self.lobby = Lobby(MAX_HALF_OPEN)
         self.refused = 0
 
     @property
@@ -133,10 +164,12 @@ class Door:
 
     async def open(self, address: str, port: int) -> None:
         """Start to listen; OSError if the port is taken."""
+        self._is_closed = False
         self._server = await asyncio.start_server(self._enter, address, port, limit=1 << 20)
 
     async def close(self) -> None:
-        """Send everybody away."""
+        """Send everybody away, and whoever comes in at this moment."""
+        self._is_closed = True
         if self._server is not None:
             self._server.close()
         for task in list(self._visits):
@@ -146,34 +179,46 @@ class Door:
 
     async def _enter(self, reader: StreamReader, writer: StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None or len(self._visits) >= MAX_VISITORS:
+        if task is None or self._is_closed or len(self._visits) > MAX_VISITORS + MAX_HALF_OPEN:
             self.refused += 1
-            writer.close()
+            writer.transport.abort()
             return
         self._visits.add(task)
-        name = f"a stranger at {writer.get_extra_info('peername', ('an unknown address',))[0]}"
+        ended = self.lobby.enter(task, _peer(writer))
+        if ended is not None:
+            self._visits.discard(ended)  # Its place is free at once, though it has yet to unwind.
+            self.refused += 1
+            self._complain(f"a stranger at {self.lobby.loudest}", "connects and says nothing")
+        name = f"a stranger at {_peer(writer)}"
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 here = await self._welcome(reader, writer)
+            self.lobby.leave(task)
             name = here.name
+            if len(self._visits) - self.lobby.waiting > MAX_VISITORS:
+                raise DoorError("this door has no place for another visitor")
             await self._serve(here)
         except (IsocastError, OSError, TimeoutError) as reason:
             self.refused += 1
             self._complain(name, str(reason) or "timed out")
         except asyncio.CancelledError:
-            pass  # The node stops.
+            pass  # The node stops, or somebody else needs the place.
         finally:
             self._visits.discard(task)
+            self.lobby.leave(task)
             writer.close()
 
     async def _welcome(self, reader: StreamReader, writer: StreamWriter) -> Visit:
+        # Nothing is awaited before: what the visitor says next is TLS, and not for us to read.
+        if self._tls is not None:
+            await writer.start_tls(self._tls.context, ssl_handshake_timeout=HANDSHAKE_S)
         ours = token_bytes(NONCE_BYTES)
         _write_plain(writer, Hello(ours))
         login = await _read_plain(reader)
         if not isinstance(login, Login):
             raise RemoteProtocolError("no LOGIN")
         key = self._key_of(login.name)
-        nonces = (ours, login.nonce)
+        nonces = (ours, login.nonce, NO_CHANNEL if self._tls is None else self._tls.digest)
         # An unknown name costs the same as a wrong proof, and is told the same.
         expected = proof(key or token_bytes(32), _CLIENT, *nonces)
         if key is None or not compare_digest(expected, login.proof):
@@ -185,11 +230,23 @@ class Door:
         return Visit(reader, writer, login.name, Session(key, _SERVER, *nonces), Session(key, _CLIENT, *nonces))
 
 
-async def visit(address: str, port: int, name: str, key: bytes) -> Visit:
-    """Come in at a node's door; DoorError says why not."""
+async def visit_node(market: Market, there: NodePlan, name: str, key: bytes) -> Visit:
+    """Come in at the door of a node of the market, by TLS where it has that; DoorError says why not."""
+    return await visit(there.address, there.tcp_port, name, key, tls=client_tls(market, there.address))
+
+
+async def visit(
+    address: str, port: int, name: str, key: bytes, *, own: str | None = None, tls: ssl.SSLContext | None = None
+) -> Visit:
+    """Come in at a node's door, from an address of this machine if one is given; DoorError says why not."""
     try:
         async with asyncio.timeout(HANDSHAKE_S):
-            reader, writer = await asyncio.open_connection(address, port, limit=1 << 20)
+            here = None if own is None else (own, 0)
+            reader, writer = await asyncio.open_connection(address, port, limit=1 << 20, local_addr=here, ssl=tls)
+    except ssl.SSLCertVerificationError as reason:
+        raise DoorRefusedError(tls_trouble(f"{address}:{port}", reason)) from reason
+    except ssl.SSLError as reason:
+        raise DoorError(tls_trouble(f"{address}:{port}", reason)) from reason
     except (OSError, TimeoutError) as reason:
         raise DoorError(
             f"no connection to {address}:{port}: is the node up? ({str(reason) or 'timed out'})"
@@ -197,11 +254,10 @@ async def visit(address: str, port: int, name: str, key: bytes) -> Visit:
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             return await _log_in(reader, writer, name, key)
-    except (OSError, TimeoutError) as reason:
-        writer.close()
-        raise DoorError(f"{address}:{port} is not a door of this market ({str(reason) or 'timed out'})") from reason
-    except IsocastError:
-        writer.close()
+    except BaseException as reason:
+        writer.close()  # Whoever stops waiting leaves no connection behind.
+        if isinstance(reason, OSError | TimeoutError):
+            raise DoorError(f"{address}:{port} is not a door of this market ({str(reason) or 'timed out'})") from reason
         raise
 
 
@@ -210,7 +266,7 @@ async def _log_in(reader: StreamReader, writer: StreamWriter, name: str, key: by
     if not isinstance(hello, Hello):
         raise DoorError("the connection ended" if hello is None else "no HELLO message: this is not a door")
     ours = token_bytes(NONCE_BYTES)
-    nonces = (hello.nonce, ours)
+    nonces = (hello.nonce, ours, channel_of(writer.get_extra_info("ssl_object")))
     _write_plain(writer, Login(name, ours, proof(key, _CLIENT, *nonces)))
     answer = await _read_plain(reader)
     if isinstance(answer, Refused):
@@ -220,6 +276,10 @@ async def _log_in(reader: StreamReader, writer: StreamWriter, name: str, key: by
     if not compare_digest(answer.proof, proof(key, _SERVER, *nonces)):
         raise DoorRefusedError("the node does not have the key: it is not the node that it claims to be")
     return Visit(reader, writer, name, Session(key, _CLIENT, *nonces), Session(key, _SERVER, *nonces))
+
+
+def _peer(writer: StreamWriter) -> str:
+    return str(writer.get_extra_info("peername", ("an unknown address",))[0])
 
 
 def _keep_alive(writer: StreamWriter) -> None:

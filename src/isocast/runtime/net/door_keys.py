@@ -1,35 +1,86 @@
 """Who may come in at which door, and by which key.
 
 edge/NAME      any node of the edge, for ranges and snapshots; derived from the edge key
+guest/KEY      a listener without a seat, for the same; KEY is the fingerprint of the edge key, which its own is derived
+               from. All guests have one key, which says that they may come in; connections have keys of their own
+bought/S/N     a listener with a package and no seat, for what it bought: service S, repair or history, in period N;
+               derived from that service's key
 core/NAME      a receiver, for checkpoints of the log at another receiver's door; derived from the core key
 source/NAME    a floor at its own source, or a secondary source at its parent; derived from that source's key
 """
 
 from __future__ import annotations
 
+from hmac import compare_digest
+
 from isocast.runtime.market.key_files import MarketKeys
 from isocast.runtime.market.model import Market, NodePlan
-from isocast.security.keys import Purpose
-from isocast.terms.ids import is_site
+from isocast.security.door_seals import DoorOpener
+from isocast.security.keys import Purpose, derive
+from isocast.security.line_seals import BoughtKeys
+from isocast.security.subscriptions import HISTORY, REPAIR, service_key
+from isocast.terms.errors import LocalProtocolError
+from isocast.terms.ids import NodeId, guest_id, is_site
 
 __all__ = [
+    "bought_visitor",
     "core_door_key",
     "core_visitor",
+    "door_opener",
     "edge_door_key",
     "edge_visited",
     "edge_visitor",
+    "guest_key",
+    "guest_visitor",
     "publish_door_key",
     "publish_visitor",
 ]
 
 _EDGE = "edge/"
+_GUEST = "guest/"
+_BOUGHT = "bought/"
 _CORE = "core/"
 _SOURCE = "source/"
+_PERIOD_DIGITS = 10
 
 
 def edge_visitor(plan: NodePlan) -> str:
     """The name under which a node asks for ranges."""
     return _EDGE + plan.name
+
+
+def guest_visitor(keys: MarketKeys) -> str:
+    """The name under which a listener without a seat does."""
+    return _GUEST + (keys.edge.fingerprint if keys.edge is not None else "")
+
+
+def guest_key(visitor: str) -> str | None:
+    """The fingerprint of the key by which a guest came in, or what it bought; None for anybody else."""
+    if visitor.startswith(_BOUGHT):
+        return visitor.removeprefix(_BOUGHT)
+    return visitor.removeprefix(_GUEST) if visitor.startswith(_GUEST) else None
+
+
+def bought_visitor(keys: BoughtKeys) -> tuple[str, bytes] | None:
+    """Name and key of a listener with a package; None if it bought nothing that a door gives."""
+    found = keys.newest(REPAIR) or keys.newest(HISTORY)
+    if found is None:
+        return None
+    return f"{_BOUGHT}{found.service}/{found.period}", derive(found.key, Purpose.DOOR, 0)
+
+
+def _bought_door_key(market: Market, keys: MarketKeys, visitor: str) -> bytes | None:
+    """That of whoever bought this; None for what is not sold."""
+    service, _, number = visitor.removeprefix(_BOUGHT).partition("/")
+    if keys.region is None or not market.guests.allowed or service not in (REPAIR, HISTORY):
+        return None
+    if not (number.isascii() and number.isdigit() and len(number) <= _PERIOD_DIGITS):
+        return None
+    try:
+        sold = service_key(keys.region, service, int(number), market.subscriptions.period_ns)
+    except LocalProtocolError:
+        return None
+    return derive(sold.key, Purpose.DOOR, 0)
 
 
 def edge_visited(market: Market, visitor: str) -> NodePlan | None:
@@ -56,9 +107,16 @@ def publish_visitor(plan: NodePlan) -> str:
 
 
 def edge_door_key(market: Market, keys: MarketKeys, visitor: str) -> bytes | None:
-    """The key of an edge visitor; None for a stranger, or without the edge key."""
+    """The key of an edge visitor or guest; None for a stranger, or without the edge key."""
+    if visitor.startswith(_BOUGHT):
+        return _bought_door_key(market, keys, visitor)
+    if keys.edge is None:
+        return None
+    if visitor.startswith(_GUEST):
+        is_known = market.guests.allowed and compare_digest(visitor.encode(), (_GUEST + keys.edge.fingerprint).encode())
+        return keys.edge.derive(Purpose.DOOR, guest_id(0)) if is_known else None
     plan = edge_visited(market, visitor)
-    if plan is None or keys.edge is None or plan.node not in keys.edge_members:
+    if plan is None or plan.node not in keys.edge_members:
         return None
     return keys.edge.derive(Purpose.DOOR, plan.node)
 
@@ -69,3 +127,10 @@ def publish_door_key(market: Market, keys: MarketKeys, visitor: str) -> bytes | 
     if plan is None or not plan.role.is_source or plan.number not in keys.sources:
         return None
     return keys.sources[plan.number].derive(Purpose.DOOR, plan.node)
+
+
+def door_opener(market: Market, keys: MarketKeys, stripe: int, server: NodeId) -> DoorOpener | None:
+    """How a customer opens what a door gives; None where nothing is sold."""
+    if keys.subscription is None or keys.roster is None or not market.subscriptions.enabled:
+        return None
+    return DoorOpener(keys.subscription.keys, keys.roster.market, stripe, server)

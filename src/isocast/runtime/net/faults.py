@@ -85,7 +85,7 @@ def _die(when: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def fault_operations(market: Market, driver: Driver[Any]) -> Mapping[str, Operation]:
+def fault_operations(market: Market, driver: Driver[Any, Any]) -> Mapping[str, Operation]:
     """What a drill may ask of this node; nothing in a market that is not for drills."""
     channels = driver.channels
     if not allows_faults(market) or not isinstance(channels, FaultyChannels):

@@ -21,6 +21,7 @@ from isocast.runtime.market.model import Market
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.ids import NodeId, is_source, source_id
 from isocast.terms.instants import NEVER
+from isocast.wire.frame import SENDER_AT
 
 if TYPE_CHECKING:
     from isocast.striping.routing import CoreRoutes
@@ -31,7 +32,6 @@ __all__ = ["HELD_BYTES_MAX", "ImpairedLane", "InboundImpairment", "insist_on_rou
 HELD_BYTES_MAX = 256 << 20
 """Under way at once: 250 MB/s over the longest delay on Earth, 1 s with all jitter. More is lost, as in a router."""
 
-_SENDER = slice(16, 24)
 _LANES_MAX = 4_096
 """Lanes, and spellings of senders, that are remembered: hostile frames may claim 2^64 of them."""
 _STRANGERS: NodeId = 0
@@ -153,7 +153,7 @@ class InboundImpairment:
     def admit(self, frames: Sequence[bytes], now: int) -> None:
         """Frames that the socket gave just now, in its order."""
         self._follow(now)
-        senders = [frame[_SENDER] for frame in frames]
+        senders = [frame[SENDER_AT] for frame in frames]
         at, total = 0, len(frames)
         while at < total:
             sender = senders[at]
@@ -206,7 +206,7 @@ class InboundImpairment:
 
     def _lane(self, spelled: bytes) -> ImpairedLane:
         """The lane of a sender as it stands in a frame; remembered by its spelling, for the next frame."""
-        whole = len(spelled) == _SENDER.stop - _SENDER.start
+        whole = len(spelled) == SENDER_AT.stop - SENDER_AT.start
         sender = lane_id(int.from_bytes(spelled, "little")) if whole else _STRANGERS
         if sender in self._cut:
             return self._deaf
@@ -229,7 +229,7 @@ class InboundImpairment:
         return Random(int.from_bytes(blake2b(text.encode(), digest_size=16).digest()))  # noqa: S311
 
 
-# ---- The stripe of a symbol never changes while a market lives: a source remembers how its symbols were split.
+# The stripe of a symbol never changes while a market lives: a source remembers how its symbols were split.
 #
 # Two stripes have no common order, so a symbol that changed from one to the other would lose its own. The split follows
 # from the market's file; a source whose file would split otherwise than before does not start.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 from typing import NamedTuple
 
 from isocast.terms.instants import MICROSECOND, SECOND
@@ -12,6 +13,8 @@ __all__ = [
     "KernelClock",
     "arm_timer",
     "create_timer",
+    "forbid_dumps",
+    "is_dumpable",
     "keep_freed_memory",
     "read_kernel_clock",
     "set_timer_slack",
@@ -23,6 +26,8 @@ _TFD_FLAGS = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
 _ABSOLUTE_AND_CANCEL_ON_SET = 3
 
 _PR_SET_PDEATHSIG = 1
+_PR_GET_DUMPABLE = 3
+_PR_SET_DUMPABLE = 4
 _PR_SET_TIMERSLACK = 29
 
 _M_TRIM_THRESHOLD = -1
@@ -94,6 +99,23 @@ def set_timer_slack(nanoseconds: int) -> bool:
         return bool(_libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(nanoseconds), 0, 0, 0) == 0)
     except AttributeError:
         return False
+
+
+def forbid_dumps() -> bool:
+    """Keep this process's memory, which holds keys, from core dumps and from debuggers of the same user."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        return bool(_libc.prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0) == 0)
+    except AttributeError:
+        return False
+
+
+def is_dumpable() -> bool:
+    """Whether a debugger of the same user may read this process's memory."""
+    try:
+        return bool(_libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 0)
+    except AttributeError:
+        return True
 
 
 def signal_at_parents_end(number: int) -> bool:

@@ -19,6 +19,7 @@ from time import monotonic_ns
 from typing import NamedTuple, Self, TypeAlias
 
 from isocast.runtime.market.model import NetworkMode
+from isocast.runtime.net.filters import Filter, attach
 from isocast.terms.errors import LocalProtocolError, TransportError
 from isocast.terms.instants import MILLISECOND
 from isocast.wire.limits import MAX_UDP
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 
-# ---- Many datagrams in one system call: how bursts are put together for UDP_SEGMENT and taken apart after UDP_GRO.
+# Many datagrams in one system call: how bursts are put together for UDP_SEGMENT and taken apart after UDP_GRO.
 #
 # The kernel cuts one long buffer into datagrams of equal length, of which the last may be shorter, and hands datagrams
 # of one flow that it received together to the reader in the same form. Per datagram that costs a twentieth of a call.
@@ -166,7 +167,7 @@ class Segmentation:
         return True
 
 
-# ---- Datagrams in bursts: an inlet receives them, an outlet sends them, to one or to many.
+# Datagrams in bursts: an inlet receives them, an outlet sends them, to one or to many.
 #
 # An inlet never blocks, reads at most a budget of bytes, and knows what the kernel dropped because its buffer was full.
 # An outlet waits at most `PATIENCE_NS` for room and counts what it could not send: the protocol repairs losses, so the
@@ -186,8 +187,9 @@ _DATAGRAM_BYTES = 65_536
 """Holds the largest datagram and the largest aggregate."""
 _CONTROL_BYTES = 64
 """Room for the one control message of 4 bytes that UDP_GRO adds."""
-_HEADERS_BYTES = 28
-"""IP 20 + UDP 8: what an empty datagram costs of a budget, so that a flood of them ends a read as well."""
+_DATAGRAM_COST = 512
+"""What a datagram costs of a budget beside its bytes: judging a small one takes as long as reading 500 bytes, so that
+a flood of small ones ends a read as well."""
 _HIGHEST_PORT = 65_535
 
 
@@ -209,12 +211,19 @@ class Traffic(NamedTuple):
     bytes: int
 
 
+def dropped_of(receiver: socket.socket) -> int:
+    """What the kernel threw away of a socket's datagrams, modulo 2^32; OSError where it does not tell."""
+    return int(_MEMINFO.unpack(receiver.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))[_MEMINFO_DROPS])
+
+
 class Inlet:
     """One receiving socket."""
 
-    def __init__(self, receiver: socket.socket, sources: Sequence[str] = ()) -> None:
+    def __init__(self, receiver: socket.socket, sources: Sequence[str] = (), *, unfiltered: str = "") -> None:
         """Take over a bound socket; `sources` names the only addresses to hear, where the kernel does not filter."""
         self._socket = receiver
+        self.unfiltered = unfiltered
+        """Why the kernel does not filter this socket, though it was asked to."""
         self._sources = frozenset(sources)
         self.buffer_bytes = receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         """What the kernel granted, in the unit of the request: it doubles every request for its own overhead."""
@@ -222,6 +231,8 @@ class Inlet:
         """Datagrams from addresses that are not among the sources."""
         self.failures = 0
         """Reads that failed for another reason than an empty socket."""
+        self.origins: list[tuple[str, int]] = []
+        """Of the last read: where datagrams came from, and how many in a row."""
         self._datagrams = 0
         self._bytes = 0
         self._drops = 0
@@ -246,15 +257,13 @@ class Inlet:
 
     @property
     def drops(self) -> int:
-        """What the kernel threw away because this socket's buffer was full, up to this moment.
+        """What the kernel threw away, because this socket's buffer was full or its filter said so, up to this moment.
 
         Datagrams, exactly, while `aggregates` is false. Otherwise the kernel counts each aggregate of up to 64
         datagrams as one, so this is the least that was lost.
         """
         with suppress(OSError):
-            counted: int = _MEMINFO.unpack(self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))[
-                _MEMINFO_DROPS
-            ]
+            counted = dropped_of(self._socket)
             self._drops += (counted - self._last_drops) & _U32
             self._last_drops = counted
         return self._drops
@@ -269,6 +278,7 @@ class Inlet:
 
     def _read_aggregates(self, budget: int) -> list[bytes]:
         frames: list[bytes] = []
+        origins = self.origins = []
         receive = self._socket.recvmsg_into
         while budget > 0:
             try:
@@ -279,35 +289,35 @@ class Inlet:
                 self._failed(reason)
                 break
             segment = segment_of(control, length) if control else length
-            budget -= length + _HEADERS_BYTES
             found = cut(self._buffer, length, segment)
+            budget -= length + _DATAGRAM_COST * len(found)
             if self._sources and address[0] not in self._sources:
                 self.foreign += len(found)
                 continue
             self._bytes += length
             frames += found
+            origins.append((address[0], len(found)))
         self._datagrams += len(frames)
         return frames
 
     def _read_singles(self, budget: int) -> list[bytes]:
         frames: list[bytes] = []
+        origins = self.origins = []
         while budget > 0:
             try:
-                if self._sources:
-                    frame, address = self._socket.recvfrom(_DATAGRAM_BYTES)
-                else:
-                    frame, address = self._socket.recv(_DATAGRAM_BYTES), None
+                frame, address = self._socket.recvfrom(_DATAGRAM_BYTES)
             except BlockingIOError:
                 break
             except OSError as reason:
                 self._failed(reason)
                 break
-            budget -= len(frame) + _HEADERS_BYTES
-            if address is not None and address[0] not in self._sources:
+            budget -= len(frame) + _DATAGRAM_COST
+            if self._sources and address[0] not in self._sources:
                 self.foreign += 1
                 continue
             self._bytes += len(frame)
             frames.append(frame)
+            origins.append((address[0], 1))
         self._datagrams += len(frames)
         return frames
 
@@ -361,11 +371,6 @@ class Outlet:
     def sent(self) -> Traffic:
         """What the kernel took, once for each destination."""
         return Traffic(self._datagrams, self._bytes)
-
-    @property
-    def offload(self) -> str:
-        """Whether bursts leave in single calls, and if not, why."""
-        return self.segmentation.state
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Each frame as one datagram, in order, to every destination."""
@@ -514,6 +519,7 @@ def multicast_inlet(
     sources: Sequence[str] = (),
     deaf_to: str | None = None,
     buffer_bytes: int = BUFFER_BYTES,
+    guard: Filter | None = None,
     kind: type[socket.socket] = socket.socket,
 ) -> Inlet:
     """Listen to a group: to everybody except `deaf_to`, or only to `sources` (source-specific multicast)."""
@@ -525,6 +531,7 @@ def multicast_inlet(
     with _opening(f"cannot listen to group {group}:{port} on {interface}{named}", port, kind) as receiver:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _size_buffer(receiver, _SO_RCVBUFFORCE, socket.SO_RCVBUF, buffer_bytes)
+        unfiltered = "" if guard is None else attach(receiver, guard)
         receiver.bind((group, port))
         with suppress(OSError):
             # Otherwise the group's datagrams on interfaces that other programs joined are heard as well.
@@ -535,7 +542,7 @@ def multicast_inlet(
             receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, place)
             if deaf_to is not None:
                 receiver.setsockopt(socket.IPPROTO_IP, _IP_BLOCK_SOURCE, place + _packed(deaf_to))
-        return Inlet(receiver)
+        return Inlet(receiver, unfiltered=unfiltered)
 
 
 def unicast_inlet(
@@ -544,6 +551,7 @@ def unicast_inlet(
     *,
     sources: Sequence[str] = (),
     buffer_bytes: int = BUFFER_BYTES,
+    guard: Filter | None = None,
     kind: type[socket.socket] = socket.socket,
 ) -> Inlet:
     """Listen on an own address; port 0 takes a free one. Datagrams from others than `sources`, if any, are dropped."""
@@ -551,8 +559,10 @@ def unicast_inlet(
     with _opening(f"cannot listen on {address}:{port}", port, kind) as receiver:
         # No SO_REUSEADDR: a second process on the same port must fail, not share the datagrams.
         _size_buffer(receiver, _SO_RCVBUFFORCE, socket.SO_RCVBUF, buffer_bytes)
+        # Before it is bound: what comes in between would pass unseen.
+        unfiltered = "" if guard is None else attach(receiver, guard)
         receiver.bind((address, port))
-        return Inlet(receiver, sources)
+        return Inlet(receiver, sources, unfiltered=unfiltered)
 
 
 def multicast_outlet(
@@ -634,7 +644,7 @@ def _group(group: str) -> bytes:
     return packed
 
 
-# ---- A group of nodes, reached by IP multicast or by a copy to each: the rest of the program does not know which.
+# A group of nodes, reached by IP multicast or by a copy to each: the rest of the program does not know which.
 #
 # Both modes give the same: each member but the sender hears each datagram once, in the sender's order; with `sources`,
 # from those addresses only. What differs is who pays. Multicast sends once, and the kernel keeps the sender's own
@@ -676,6 +686,7 @@ def open_group_inlet(  # noqa: PLR0913 - where, as whom, to whom and how much: n
     alone: bool = True,
     sources: Sequence[str] = (),
     buffer_bytes: int = BUFFER_BYTES,
+    guard: Filter | None = None,
     kind: type[socket.socket] = socket.socket,
 ) -> Inlet:
     """Hear a group at the node whose address is `interface`.
@@ -687,7 +698,16 @@ def open_group_inlet(  # noqa: PLR0913 - where, as whom, to whom and how much: n
         case NetworkMode.MULTICAST:
             deaf_to = interface if alone else None
             return multicast_inlet(
-                group, port, interface, sources=sources, deaf_to=deaf_to, buffer_bytes=buffer_bytes, kind=kind
+                group,
+                port,
+                interface,
+                sources=sources,
+                deaf_to=deaf_to,
+                buffer_bytes=buffer_bytes,
+                guard=guard,
+                kind=kind,
             )
         case NetworkMode.FANOUT:
-            return unicast_inlet(own.address, own.port, sources=sources, buffer_bytes=buffer_bytes, kind=kind)
+            return unicast_inlet(
+                own.address, own.port, sources=sources, buffer_bytes=buffer_bytes, guard=guard, kind=kind
+            )

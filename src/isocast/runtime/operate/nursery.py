@@ -59,9 +59,10 @@ class NurseryProcess:
 class Nursery:
     """The asking side, in an event loop."""
 
-    def __init__(self, modules: Sequence[str] = ()) -> None:
-        """`modules` are imported before the first fork."""
+    def __init__(self, modules: Sequence[str] = (), market: Path | None = None) -> None:
+        """Before the first fork `modules` are imported, without rich, and a `market`'s file is read."""
         self._modules = tuple(modules)
+        self._market = "" if market is None else str(market)
         self._socket: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._numbers = count(1)
@@ -76,6 +77,7 @@ class Nursery:
                     *_PYTHON_M,
                     _CHILD,
                     str(theirs.fileno()),
+                    self._market,
                     *self._modules,
                     stdin=asyncio.subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],

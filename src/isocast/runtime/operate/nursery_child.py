@@ -1,4 +1,4 @@
-"""The nursery's own process: `python -m isocast.runtime.operate.nursery_child FILENO MODULE…`.
+"""The nursery's own process: `python -m isocast.runtime.operate.nursery_child FILENO MARKET MODULE…`.
 
 One thread, no event loop. It reads requests from its socket, forks, and tells who has ended. When the socket ends it
 asks its children to stop, then makes them, then ends.
@@ -6,6 +6,8 @@ asks its children to stop, then makes them, then ends.
 
 from __future__ import annotations
 
+import asyncio
+import codecs
 import gc
 import importlib
 import json
@@ -18,9 +20,11 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 from isocast.runtime.net import kernel
+from isocast.runtime.watch.plain_structlog import import_structlog
 
 __all__ = ["main"]
 
@@ -145,17 +149,33 @@ def _run(command: Sequence[str]) -> int:
     return 0
 
 
+def _warm_up() -> None:
+    """Do here once what each fork would do first and keep for itself: with its first key cryptography loads OpenSSL."""
+    from isocast.security.identities import IDENTITY_BYTES, Identity  # noqa: PLC0415 - if nodes are started
+
+    codecs.lookup("ascii")
+    Identity(bytes(IDENTITY_BYTES)).sign(b"")
+    asyncio.run(asyncio.sleep(0))
+
+
 def _end(*_: object) -> NoReturn:
     raise SystemExit
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Import, then serve."""
-    fileno, *modules = arguments
+    """Import, read, then serve."""
+    fileno, market, *modules = arguments
     signal.signal(signal.SIGTERM, _end)
     with socket.socket(fileno=int(fileno)) as asker:
+        import_structlog()
         for module in modules:
             importlib.import_module(module)
+        if market:
+            from isocast.runtime.market.file import remember_market  # noqa: PLC0415 - if there is one
+
+            remember_market(Path(market))
+        _warm_up()
+        sys._clear_type_cache()  # noqa: SLF001 - what a fork looks up would displace names, and copy the pages they are on
         gc.collect()
         gc.freeze()  # What all have in common is not looked at, and so not copied, by any of them.
         nursery = _Nursery(asker)

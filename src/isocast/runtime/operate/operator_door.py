@@ -1,11 +1,11 @@
-"""The operator's door of a node: a Unix socket in its directory, for whoever may read and write there.
+"""The operator's door of a node or a lab: a Unix socket in its directory, for whoever may read and write there.
 
 One request is one line of JSON, and so is its answer:
 
     {"do": "drain"}                           {"ok": true, …}
     {"do": "dance"}                           {"ok": false, "error": "…"}
 
-Who may come in is the file system's to say: the socket has mode 0600, so it is the user that runs the node, and root.
+Who may come in is the file system's to say: the socket has mode 0600, so it is the user that runs it, and root.
 Everything is bounded, as at every door: the length of a line, the time it takes, and how many visitors there are.
 """
 
@@ -47,12 +47,13 @@ class NobodyListensError(OperatorError):
 
 
 class OperatorDoor:
-    """Listens in one node's directory. `operations` are what it can be asked to do, by name."""
+    """Listens in one directory. `operations` are what can be asked, by name; `owner` is whom messages speak of."""
 
-    def __init__(self, directory: Path, operations: Mapping[str, Operation]) -> None:
+    def __init__(self, directory: Path, operations: Mapping[str, Operation], owner: str = "node") -> None:
         """Nothing is opened yet."""
         self._directory = directory
         self._operations = operations
+        self._owner = owner
         self._server: asyncio.Server | None = None
         self._visitors = 0
 
@@ -111,7 +112,7 @@ class OperatorDoor:
         operation = self._operations.get(name)
         if operation is None:
             known = ", ".join(sorted(self._operations))
-            return _refusal(f'this node cannot "{name}"{suggestion(name, self._operations)}; it can {known}')
+            return _refusal(f'this {self._owner} cannot "{name}"{suggestion(name, self._operations)}; it can {known}')
         try:
             async with asyncio.timeout(_ANSWER_S):
                 return {"ok": True, **(await operation(request) or {})}
@@ -121,7 +122,7 @@ class OperatorDoor:
             return _refusal(f'"{name}" is not done after {_ANSWER_S:g} s')
         except Exception as reason:  # noqa: BLE001 - an operator's request must not end a market
             get_log().error("an operator's request failed", do=name, exc_info=reason)
-            return _refusal(f"{type(reason).__name__}: {reason}; the node's log has more")
+            return _refusal(f"{type(reason).__name__}: {reason}; the {self._owner}'s log has more")
 
 
 def _refusal(reason: str) -> dict[str, object]:

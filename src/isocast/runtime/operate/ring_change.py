@@ -15,9 +15,12 @@ from typing import Any
 
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.operate.operator_door import NobodyListensError, OperatorError, ask
-from isocast.runtime.watch.status import Target, poll
+from isocast.runtime.operate.orders import OperatorHand
+from isocast.runtime.watch.status import node_target, poll
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
+from isocast.wire.orders import force_entry
+from isocast.wire.packets import ControlEntry, ControlKind
 
 __all__ = ["RingChange", "RingView", "RollingRestart", "restart_order"]
 
@@ -26,6 +29,8 @@ _LOOK_S = 0.05
 _VIEW_S = 2.0
 """A process that hangs must not hold up every look at the others."""
 _PATIENCE_S = 30.0
+_FELL = ("off-ring", "stale")
+"""What became of a request that is to be given again: to another site, or signed anew."""
 _NEAR_TOKENS = 8
 """A site so far behind the ring counts as caught up."""
 
@@ -51,6 +56,10 @@ class RingView:
     """What became of requests that this site was given: by "KIND site"."""
     left_out: frozenset[NodeId] = frozenset()
     """Sites that a forced change left out of U."""
+    order: int = 0
+    """The number of the last operator's order in its log."""
+    roster: int = 0
+    """The serial of the roster in force; 0: the market has none."""
 
 
 def _view(answer: dict[str, Any]) -> RingView:
@@ -68,6 +77,8 @@ def _view(answer: dict[str, Any]) -> RingView:
         frozenset(answer["knows"]),
         dict(answer["outcomes"]),
         frozenset(answer.get("left_out", ())),
+        answer.get("order", 0),
+        answer.get("roster", 0),
     )
 
 
@@ -75,10 +86,15 @@ class RingChange:
     """Changes one market through the operator's doors on this machine. `told` hears what is being waited for."""
 
     def __init__(
-        self, market: Market, told: Callable[[str], None] = lambda _: None, patience_s: float | None = None
+        self,
+        market: Market,
+        told: Callable[[str], None] = lambda _: None,
+        patience_s: float | None = None,
+        hand: OperatorHand | None = None,
     ) -> None:
-        """`patience_s` is how long to wait for the market to follow."""
+        """`patience_s` is how long to wait for the market to follow; `hand` signs what only an operator may order."""
         self.market = market
+        self._hand = hand or OperatorHand(market)
         self._told = told
         timing = market.timing
         cycle_s = (len(market.universe) * timing.token_period_ns + timing.reformation_ns) / SECOND
@@ -87,7 +103,7 @@ class RingChange:
     def of(self, plan: NodePlan) -> RingChange:
         """The same for the ring of a node's stripe."""
         share = self.market.of_stripe(plan.stripe)
-        return self if share is self.market else RingChange(share, self._told, self.patience_s)
+        return self if share is self.market else RingChange(share, self._told, self.patience_s, self._hand)
 
     # Looking ------------------------------------------------------------------------------------
 
@@ -211,10 +227,7 @@ class RingChange:
         staying = [site for site in newest.ring if site != plan.node and site not in leaving]
         if plan.node not in newest.ring or len(staying) >= _majority(newest):
             return
-        rule = (
-            f"the ring has {len(newest.ring)} of {len(newest.universe)} sites"
-            f" and cannot do with fewer than {_majority(newest)}"
-        )
+        rule = f"the ring has {len(newest.ring)} of {len(newest.universe)} sites and needs at least {_majority(newest)}"
         going = ", ".join(self.market.name_of(site) for site in leaving if site in newest.ring)
         raise OperatorError(f"{plan.name} cannot leave: {rule}{f', and {going} is leaving too' if going else ''}")
 
@@ -222,6 +235,7 @@ class RingChange:
 
     async def add(self, plan: NodePlan) -> RingView:
         """Make a site that follows the ring a member of U, and let it in."""
+        self._hand.insist()
         newest = await self.newest()
         views = await self.views()
         self._insist_that_all_know(plan, views)
@@ -249,17 +263,18 @@ class RingChange:
                 return
             if monotonic() > deadline:
                 doubt = f"Is it up? Its first start says --join: isocast node --name {plan.name} --join"
-                raise OperatorError(f"{what}: not so after {self.patience_s:.0f} s. {doubt}")
+                raise OperatorError(f"{what}: not confirmed after {self.patience_s:.0f} s. {doubt}")
             await asyncio.sleep(_LOOK_S)
 
     async def _held_elsewhere(self, plan: NodePlan) -> int:
         if not plan.http_port:
             return 0
-        (answer,) = await poll([Target(plan.address, plan.http_port, plan.name)])
+        (answer,) = await poll([node_target(self.market, plan)])
         return (answer.status.gauges.held_token or 0) if answer.status is not None else 0
 
     async def remove(self, plan: NodePlan) -> RingView:
         """Take a site out of U, alive or dead, and off the ring."""
+        self._hand.insist()
         newest = await self.newest()
         if plan.node in newest.universe:
             if plan.node in newest.ring and await self.view(plan.name) is not None:
@@ -276,13 +291,16 @@ class RingChange:
 
     async def force(self, survivors: Iterable[NodePlan]) -> RingView:
         """U becomes these sites, on an operator's word: the others never come back."""
+        self._hand.insist()
         sites = sorted(plan.node for plan in survivors)
         await self._insist_that_others_are_down(sites)
+        newest = await self.newest()
+        entry = self._hand.sign(force_entry(0, sites), self.market.stripes[0], newest.order, newest.roster)
         names = [plan.name for plan in self.market.by_role(NodeRole.REFORMATION_SERVER)]
         refused: list[str] = []
         for name in names:
             try:
-                await self.ask(name, "force", universe=sites)
+                await self.ask(name, "force", universe=sites, order=entry.order.hex())
                 break
             except OperatorError as reason:
                 refused.append(str(reason))
@@ -305,7 +323,7 @@ class RingChange:
             if plan.node in universe and plan.node not in sites
         ]
         paged = [plan for plan in others if plan.http_port and plan.name not in views]
-        answers = await poll([Target(plan.address, plan.http_port, plan.name) for plan in paged])
+        answers = await poll([node_target(self.market, plan) for plan in paged])
         alive = {plan.name for plan, answer in zip(paged, answers, strict=True) if answer.status is not None}
         names = ", ".join(plan.name for plan in others if plan.name in views or plan.name in alive)
         if names:
@@ -319,10 +337,10 @@ class RingChange:
         deadline = monotonic() + self.patience_s
         while monotonic() < deadline:
             carrier = await self._member()
-            await self.ask(carrier, do, site=plan.node)
+            await self._give(carrier, do, plan)
 
             def over(views: dict[str, RingView], carrier: str = carrier) -> bool:
-                fell = carrier not in views or views[carrier].outcomes.get(key) == "off-ring"
+                fell = carrier not in views or views[carrier].outcomes.get(key) in _FELL
                 return fell or _certified(_others(views, plan.node), so)
 
             views = await self.until(what, over, "A majority of U must be up to certify it.")
@@ -330,6 +348,14 @@ class RingChange:
                 return
             await asyncio.sleep(_LOOK_S)
         raise OperatorError(f"{what}: those who carried the request left the ring: ask again")
+
+    async def _give(self, carrier: str, do: str, plan: NodePlan) -> None:
+        """Give one site the operator's order."""
+        view = await self.view(carrier)
+        last, roster = (0, 0) if view is None else (view.order, view.roster)
+        kind = ControlKind[do.replace("-", "_").upper()]
+        entry = self._hand.sign(ControlEntry(kind, plan.node, b""), plan.stripe, last, roster)
+        await self.ask(carrier, do, site=plan.node, order=entry.order.hex())
 
     def _insist_that_all_know(self, plan: NodePlan, views: dict[str, RingView]) -> None:
         behind = [name for name, view in views.items() if plan.node not in view.knows]
@@ -370,7 +396,7 @@ def _settled(views: dict[str, RingView]) -> bool:
     return all(view.settled for view in views.values() if view.site in view.ring)
 
 
-# ---- Node after node started anew, for a new version or a new market file, while the market goes on.
+# Node after node started anew, for a new version or a new market file, while the market goes on.
 
 
 _ANSWER_S = 2.0

@@ -267,6 +267,9 @@ def _hush() -> None:
         threading.excepthook = lambda _: None  # type: ignore[attr-defined]
     if logging is not None:
         logging.disable(logging.CRITICAL)  # Libraries log what they were interrupted in, with its traceback.
+    servers = sys.modules.get("socketserver")
+    if servers is not None:
+        servers.BaseServer.handle_error = lambda *_: None  # Spark has one of these.
 
 
 def _on_unraisable(broken: sys.UnraisableHookArgs) -> None:

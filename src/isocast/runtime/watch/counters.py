@@ -23,6 +23,7 @@ from isocast.runtime.watch.line_gauges import LineGauges
 from isocast.terms.ids import Epoch
 from isocast.wire.frame import PacketKind
 from isocast.wire.packets import Suspicion
+from isocast.wire.signing import SignedKind
 
 __all__ = [
     "LATENCY_BOUNDS_NS",
@@ -136,10 +137,20 @@ class NodeCounters:
     """Of everything that a socket gave, accepted or not; by channel."""
     bytes_sent: list[int] = field(default_factory=_per_channel)
     kernel_drops: list[int] = field(default_factory=_per_channel)
-    """Datagrams for which the socket's buffer had no room (SO_RXQ_OVFL), by channel."""
+    """Datagrams for which the socket's buffer had no room, by channel."""
+    filtered: int = 0
+    """Datagrams that the kernel's filters dropped."""
     authentication_failures: int = 0
+    refused_signatures: dict[SignedKind, int] = field(default_factory=dict)
+    """Packets whose signature is not that of the node that they name, by purpose."""
+    convictions: int = 0
+    """Sites that were proven to have broken a promise."""
     malformed: int = 0
     unknown_senders: int = 0
+    another_market: int = 0
+    """Packets of a market that uses the same group or port."""
+    unpaid: int = 0
+    """Packets of sealed lines, of a service or period that was not bought."""
     unaddressed: int = 0
     """Well-formed packets that are not for this role or stripe."""
     out_of_reach: int = 0
@@ -166,8 +177,18 @@ class NodeCounters:
     publishes_accepted: int = 0
     publishes_rejected: int = 0
     events_published: int = 0
+    void_messages: int = 0
+    """Messages released with nothing in their place: their source disclosed no key in time."""
     unopened_payloads: int = 0
     """Payloads whose seal did not fit at release."""
+    forged_messages: int = 0
+    """Messages in a source's name, in the sequence, that it never sent."""
+    floor_trades: int = 0
+    """Trades of the market's floors that this site computed since it started."""
+    floor_trades_confirmed: int = 0
+    floor_trades_busted: int = 0
+    floor_reports: int = 0
+    """Reports of its arbiters that a source took."""
     journal_bytes: int = 0
     journal_alarms: int = 0
     journal_prune_failures: int = 0
@@ -176,6 +197,10 @@ class NodeCounters:
     store_alarms: int = 0
     ranges_served: int = 0
     ranges_refused: int = 0
+    refused_by_address: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """Datagrams that were refused, of the noisiest addresses."""
+    guest_throttles: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """How often a guest's share was used up, by address and key; the loudest few."""
     messages_received: int = 0
     """By a customer, in sequence and once each."""
     events_received: int = 0
@@ -185,6 +210,14 @@ class NodeCounters:
     gaps_repaired: int = 0
     conflicts: int = 0
     """Copies with other content than the first."""
+    forged: int = 0
+    """Packets in the name of a line whose owner did not sign them."""
+    proofs_differing: int = 0
+    """Tokens for which two lines signed different messages."""
+    unproven: int = 0
+    """Messages that waited for a proof in vain."""
+    unverified: int = 0
+    """Proofs and heartbeats beyond what is verified of one line."""
     line_switches: int = 0
     """Times that a customer followed another line than before."""
     messages_skipped: int = 0
@@ -290,6 +323,10 @@ class NodeGauges:
     archive_next_sequence: int | None = None
     clients: int | None = None
     """Connections that are open: customers of a retransmit server, publishers of a source."""
+    guests: int | None = None
+    """Of those connections: listeners without a seat."""
+    guests_throttled: tuple[str, ...] | None = None
+    """Whose share was used up, by address and key; the loudest few."""
     sequence_gaps: int | None = None
     """Gaps that are open now."""
     lines_heard: int | None = None

@@ -25,14 +25,15 @@ from tempfile import TemporaryFile
 
 from isocast.runtime.market.model import PORT_BLOCK, ClockSource, Durability, Market, NetworkMode, NodePlan, NodeRole
 from isocast.runtime.net.kernel import KernelClock, arm_timer, create_timer, read_kernel_clock, set_timer_slack
-from isocast.runtime.watch.status import Target, poll
+from isocast.runtime.watch.status import Target, node_target, poll
+from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 from isocast.terms.quantities import counted
 
 __all__ = ["CheckOutcome", "DoctorFinding", "ListeningNode", "Probes", "SecretFile", "Wants", "examine", "wants_of"]
 
 
-# ---- What the doctor measures and tries on this machine; judging it is `doctor`'s.
+# What the doctor measures and tries on this machine; judging it is `doctor`'s.
 #
 # Everything here leaves the machine as it was. Trials that could change this process run in a short one of their own.
 
@@ -185,9 +186,9 @@ class Probes:
             return error.strerror or str(error)
         return ""
 
-    def running_node(self, address: str, port: int) -> str | None:
+    def running_node(self, address: str, port: int, page: Target | None = None) -> str | None:
         """The name of the node that serves its status there."""
-        (answer,) = asyncio.run(poll([Target(address, port)], seconds=_ANSWER_SECONDS))
+        (answer,) = asyncio.run(poll([page or Target(address, port)], seconds=_ANSWER_SECONDS))
         return answer.status.name if answer.status else None
 
     def open_files_max(self) -> int:
@@ -294,6 +295,8 @@ class ListeningNode:
     http_port: int = 0
     is_seat: bool = False
     """A customer's place: a program that listens takes its UDP ports, and serves no status."""
+    page: Target | None = field(default=None, compare=False, repr=False)
+    """How to ask it for its status, where that takes more than an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +326,7 @@ class Wants:
 def wants_of(market: Market) -> Wants:
     """What this market asks."""
     return Wants(
-        nodes=tuple(_listening(plan, market.network.mode) for plan in market.nodes),
+        nodes=tuple(_listening(market, plan) for plan in market.nodes),
         receive_buffer=market.network.receive_buffer,
         clock_bound_ns=market.clock.bound_ns,
         kernel_clock_counts=market.clock.source is ClockSource.KERNEL,
@@ -342,11 +345,15 @@ def wants_of(market: Market) -> Wants:
     )
 
 
-def _listening(plan: NodePlan, mode: NetworkMode) -> ListeningNode:
-    block = PORT_BLOCK if mode is NetworkMode.FANOUT else 1
+def _listening(market: Market, plan: NodePlan) -> ListeningNode:
+    block = PORT_BLOCK if market.network.mode is NetworkMode.FANOUT else 1
     udp = [("udp", plan.port + place) for place in range(block)]
     tcp = [("tcp", port) for port in (plan.http_port, plan.tcp_port) if port]
-    return ListeningNode(plan.name, plan.address, (*udp, *tcp), plan.http_port, plan.role is NodeRole.CUSTOMER)
+    page = None
+    if market.uses_tls(plan.address):
+        with suppress(ConfigurationError):  # Certificates are not made yet: nothing of this market runs.
+            page = node_target(market, plan)
+    return ListeningNode(plan.name, plan.address, (*udp, *tcp), plan.http_port, plan.role is NodeRole.CUSTOMER, page)
 
 
 def examine(wants: Wants | None = None, probes: Probes | None = None) -> Iterator[DoctorFinding]:
@@ -495,7 +502,7 @@ def _ports(wants: Wants, probes: Probes) -> Iterator[DoctorFinding]:
         if not taken:
             free += 1
             continue
-        who = probes.running_node(node.address, node.http_port) if node.http_port else None
+        who = probes.running_node(node.address, node.http_port, node.page) if node.http_port else None
         if who == node.node:
             running += 1
             continue

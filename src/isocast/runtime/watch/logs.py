@@ -257,7 +257,7 @@ def get_log(**fields: object) -> FilteringBoundLogger:
     return log.bind(**fields) if fields else log
 
 
-# ---- Telling a supervisor how a process fares, by systemd's convention: datagrams to the socket that NOTIFY_SOCKET
+# Telling a supervisor how a process fares, by systemd's convention: datagrams to the socket that NOTIFY_SOCKET
 # names.
 #
 # `isocast up` listens in the same way, so a node needs to know only one of them.

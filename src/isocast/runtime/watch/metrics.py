@@ -1,4 +1,4 @@
-"""The metrics of a process: the one table of them, and a registry that reads plain counters when scraped.
+"""The metrics of a process: the one table of them, and pages that read plain counters when scraped.
 
 `METRICS` says which there are; `metrics_page()` is that table as docs/reference/metrics.md.
 """
@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 from typing import TypeAlias
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 
 from isocast import __version__
 from isocast.runtime.market.model import NodeRole
@@ -50,6 +46,7 @@ __all__ = [
 #
 # Each series carries the labels `node`, `role` and `stripe`. Only `build_info`, whose point is a version, and the
 # detailed page, which splits totals by closed sets (kind, channel, reason), have more; never a symbol or an account.
+# Guests have no name but an address and a key's fingerprint: the loudest few are told by them.
 
 
 PREFIX = "isocast_"
@@ -231,8 +228,13 @@ def _by_reason(reading: NodeReading) -> Mapping[tuple[str, ...], float]:
     return {(reason.value,): count for reason, count in reading.counters.suspicions.items()}
 
 
+def _by_purpose(reading: NodeReading) -> Mapping[tuple[str, ...], float]:
+    return {(kind.name.lower(),): count for kind, count in reading.counters.refused_signatures.items()}
+
+
 _ALL = tuple(NodeRole)
 _RECEIVERS = (NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER)
+_PRIMARY = (NodeRole.PRIMARY_RECEIVER,)
 _SOURCES = (NodeRole.PRIMARY_SOURCE, NodeRole.SECONDARY_SOURCE)
 _PRIMARIES = (NodeRole.PRIMARY_RECEIVER,)
 _SECONDARIES = (NodeRole.SECONDARY_RECEIVER,)
@@ -275,9 +277,19 @@ METRICS: tuple[Metric, ...] = (
     _counter("data_received_total", _RECEIVERS, "DATA packets accepted", _came(PacketKind.DATA)),
     _counter("data_sent_total", _SOURCES, "DATA packets sent, repeated ones included", _sent(PacketKind.DATA)),
     _counter("kernel_drops_total", _ALL, "datagrams that a full receive buffer dropped", _total("kernel_drops")),
+    _counter("filtered_packets_total", _ALL, "datagrams that the kernel's filters dropped", _count("filtered")),
     _counter("unsent_packets_total", _ALL, "datagrams that the kernel did not take", _count("unsent")),
     _counter(
         "authentication_failures_total", _ALL, "packets with a wrong tag, dropped", _count("authentication_failures")
+    ),
+    _counter(
+        "refused_signatures_total",
+        _ALL,
+        "packets whose signature is missing or another's, dropped",
+        lambda r: sum(r.counters.refused_signatures.values()),
+    ),
+    _counter(
+        "convictions_total", _RING, "sites proven to have signed two contents for one token", _count("convictions")
     ),
     _counter("malformed_packets_total", _ALL, "packets that break a rule of the wire, dropped", _count("malformed")),
     _counter(
@@ -286,6 +298,8 @@ METRICS: tuple[Metric, ...] = (
         "packets from senders that are not in the market, dropped",
         _count("unknown_senders"),
     ),
+    _counter("another_market_packets_total", _ALL, "packets of another market, dropped", _count("another_market")),
+    _counter("unpaid_packets_total", _EDGE, "packets of a period or service that was not bought", _count("unpaid")),
     _counter("unaddressed_packets_total", _ALL, "packets not for this role or stripe, dropped", _count("unaddressed")),
     _counter("injected_losses_total", _ALL, "packets lost on purpose (demo, lab)", _count("injected_losses")),
     # The ring
@@ -335,7 +349,21 @@ METRICS: tuple[Metric, ...] = (
     _counter("fairness_faults_total", _RECEIVERS, "tokens held at their instant", _count("fairness_faults")),
     _counter("divergences_total", _RECEIVERS, "releases that a ring contradicts; 0 is right", _count("divergences")),
     _counter("sequences_diverged_total", _RECEIVERS, "sequences of them; 0 is right", _count("sequences_diverged")),
+    _counter(
+        "void_messages_total", _RECEIVERS, "messages whose key was not disclosed in time", _count("void_messages")
+    ),
     _counter("unopened_payloads_total", _RECEIVERS, "payloads that failed authentication", _count("unopened_payloads")),
+    _counter(
+        "forged_messages_total",
+        _SOURCES,
+        "messages in its name, in the sequence, that it never sent; 0 is right",
+        _count("forged_messages"),
+    ),
+    # Floors
+    _counter("floor_trades_total", _PRIMARY, "trades of floors, computed here", _count("floor_trades")),
+    _counter("floor_trades_confirmed_total", _PRIMARY, "of them confirmed", _count("floor_trades_confirmed")),
+    _counter("floor_trades_busted_total", _PRIMARY, "of them void; 0 is right", _count("floor_trades_busted")),
+    _counter("floor_reports_total", _PRIMARY, "reports of its arbiters that a source took", _count("floor_reports")),
     # Ways in
     _counter("publishes_accepted_total", _SOURCES, "batches taken into the outbox", _count("publishes_accepted")),
     _counter(
@@ -374,6 +402,7 @@ METRICS: tuple[Metric, ...] = (
     _counter("store_alarms_total", _DURABLE, "writes of state that failed", _count("store_alarms")),
     # Ways out
     _gauge("clients", (*_RECEIVERS, *_SOURCES, *_ARCHIVES), "connections that are open", _state("clients")),
+    _gauge("guests", (*_RECEIVERS, *_ARCHIVES), "of these, listeners without a seat", _state("guests")),
     _counter("ranges_served_total", (*_RECEIVERS, *_ARCHIVES), "requests for ranges answered", _count("ranges_served")),
     _counter(
         "ranges_refused_total", (*_RECEIVERS, *_ARCHIVES), "requests for ranges refused", _count("ranges_refused")
@@ -407,6 +436,15 @@ METRICS: tuple[Metric, ...] = (
     _counter("line_duplicates_total", _CUSTOMERS, "later copies from other lines", _count("duplicates")),
     _counter("line_switches_total", _EDGE, "times that another line was followed than before", _count("line_switches")),
     _counter("line_conflicts_total", _EDGE, "copies with other content: an alarm; 0 is right", _count("conflicts")),
+    _counter("line_forgeries_total", _EDGE, "packets that no owner of a line signed, dropped", _count("forged")),
+    _counter(
+        "line_proofs_differing_total",
+        _EDGE,
+        "tokens for which two lines signed different messages: an alarm; 0 is right",
+        _count("proofs_differing"),
+    ),
+    _counter("line_unproven_total", _EDGE, "messages whose proof did not come in time", _count("unproven")),
+    _counter("line_unverified_total", _EDGE, "proofs beyond a line's share, not looked at", _count("unverified")),
     _gauge("ring_waiting", _EDGE, "1 while the ring re-forms or no line is received", _waiting),
     _gauge("sequence_gaps", _CUSTOMERS, "gaps that are open now; 0 is right", _state("sequence_gaps")),
     _counter("gaps_seen_total", _CUSTOMERS, "gaps that outlived the lines' skew", _count("gaps_seen")),
@@ -418,6 +456,20 @@ METRICS: tuple[Metric, ...] = (
     _detail("received_by_channel_bytes_total", "bytes that came", _by_channel("bytes_received"), "channel"),
     _detail("sent_by_channel_bytes_total", "bytes sent", _by_channel("bytes_sent"), "channel"),
     _detail("kernel_drops_by_channel_total", "datagrams dropped", _by_channel("kernel_drops"), "channel"),
+    _detail(
+        "refused_by_address_total",
+        "datagrams that were refused; the 8 noisiest addresses",
+        lambda reading: reading.counters.refused_by_address,
+        "address",
+    ),
+    _detail(
+        "guest_throttles_total",
+        "requests that had to wait for the share of an address and key; the 16 loudest",
+        lambda reading: reading.counters.guest_throttles,
+        "address",
+        "key",
+    ),
+    _detail("refused_signatures_by_kind_total", "packets with a wrong signature, dropped", _by_purpose, "kind"),
     _detail("suspicions_by_reason_total", "suspicions raised", _by_reason, "reason"),
 )
 
@@ -426,65 +478,14 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LABELS = ("node", "role", "stripe")
 _ROWS_AT_ONCE = 8
 """Some 100 µs: no release waits longer for a scrape."""
-
-_Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
-_FAMILIES: Mapping[MetricType, type[_Family]] = {
-    MetricType.COUNTER: CounterMetricFamily,
-    MetricType.GAUGE: GaugeMetricFamily,
-    MetricType.HISTOGRAM: HistogramMetricFamily,
-}
-
-
-class _TableCollector(Collector):
-    """Some rows of the table, for every node of the process."""
-
-    def __init__(self, rows: Sequence[Metric], read: Callable[[], Sequence[NodeReading]]) -> None:
-        self._rows = rows
-        self._read = read
-
-    def describe(self) -> Iterable[_Family]:
-        """Names alone: registering must not read a node that is not there yet."""
-        return [_family(row) for row in self._rows]
-
-    def collect(self) -> Iterator[_Family]:
-        """Read every node once; a row that applies to none of them is left out."""
-        readings = [
-            ((who.name, who.role, str(who.stripe)), reading) for reading in self._read() for who in (reading.identity,)
-        ]
-        for row in self._rows:
-            family = _family(row)
-            for labels, reading in readings:
-                if reading.identity.role in row.roles:
-                    _add(family, labels, row.read(reading))
-            if family.samples:
-                yield family
-
-
-def _family(row: Metric) -> _Family:
-    return _FAMILIES[row.type](row.full_name, row.meaning, labels=(*LABELS, *row.split_by))
-
-
-def _add(family: _Family, labels: tuple[str, ...], value: MetricValue) -> None:
-    match value:
-        case None:
-            return
-        case Histogram() if isinstance(family, HistogramMetricFamily):
-            bounds = [*(repr(bound_ns / SECOND) for bound_ns in value.bounds_ns), "+Inf"]
-            family.add_metric(labels, list(zip(bounds, value.cumulative(), strict=True)), value.total_ns / SECOND)
-        case Mapping():
-            for more, part in value.items():
-                family.add_metric((*labels, *more), part)  # type: ignore[arg-type, call-arg]
-        case _:
-            family.add_metric(labels, value)  # type: ignore[arg-type, call-arg]
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Metrics:
-    """The one registry of a process, and its two pages."""
+    """The metrics of a process, as Prometheus reads them: its text format, version 0.0.4."""
 
     def __init__(self, read: Callable[[], Sequence[NodeReading]]) -> None:
-        """`read` gives every node of the process; it is called once for each collector or page."""
-        self.registry = CollectorRegistry()
-        self.registry.register(_TableCollector(METRICS, read))
+        """`read` gives every node of the process; it is called once for each page."""
         self._read = read
 
     def parts(self, *, detailed: bool) -> Iterator[bytes]:
@@ -492,11 +493,50 @@ class Metrics:
         readings = self._read()
         rows = [row for row in METRICS if detailed or not row.detailed]
         for start in range(0, len(rows), _ROWS_AT_ONCE):
-            yield generate_latest(_TableCollector(rows[start : start + _ROWS_AT_ONCE], lambda: readings))
+            yield "".join([_family(row, readings) for row in rows[start : start + _ROWS_AT_ONCE]]).encode()
 
     def page(self) -> bytes:
         """Few series: /metrics."""
         return b"".join(self.parts(detailed=False))
+
+
+def _family(row: Metric, readings: Sequence[NodeReading]) -> str:
+    """A row with its series of every node; nothing if it applies to none of them."""
+    series = [
+        line
+        for reading in readings
+        if reading.identity.role in row.roles
+        for line in _series(row, _labels(reading.identity), row.read(reading))
+    ]
+    head = f"# HELP {row.full_name} {row.meaning}\n# TYPE {row.full_name} {row.type.value}\n"
+    return head + "".join(series) if series else ""
+
+
+def _series(row: Metric, labels: Mapping[str, str], value: MetricValue) -> Iterator[str]:
+    match value:
+        case None:
+            return
+        case Histogram():
+            bounds = [*(repr(bound_ns / SECOND) for bound_ns in value.bounds_ns), "+Inf"]
+            counts = value.cumulative()
+            for bound, count in zip(bounds, counts, strict=True):
+                yield _sample(f"{row.full_name}_bucket", {**labels, "le": bound}, count)
+            yield _sample(f"{row.full_name}_count", labels, counts[-1])
+            yield _sample(f"{row.full_name}_sum", labels, value.total_ns / SECOND)
+        case Mapping():
+            for more, part in value.items():
+                yield _sample(row.full_name, {**labels, **dict(zip(row.split_by, more, strict=True))}, part)
+        case _:
+            yield _sample(row.full_name, labels, value)
+
+
+def _labels(who: Identity) -> dict[str, str]:
+    return dict(zip(LABELS, (who.name, who.role.value, str(who.stripe)), strict=True))
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    text = ",".join([f'{label}="{said.translate(_ESCAPES)}"' for label, said in labels.items()])
+    return f"{name}{{{text}}} {float(value)!r}\n"
 
 
 def totals_of(reading: NodeReading) -> dict[str, float]:
@@ -533,7 +573,8 @@ This page is made from the table in `isocast.runtime.watch.metrics`.
 
 _DETAIL = """## In detail
 
-`/metrics/detail` has all of the above, and these, whose further labels take values from closed sets only.
+`/metrics/detail` has all of the above, and these, whose further labels take values from closed sets, or a bounded
+number of values.
 """
 
 _ZERO = """## What must be zero

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,9 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from isocast import __version__
-from isocast.runtime.market.model import NodeRole
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
+from isocast.runtime.market.tls_files import read_status_token
+from isocast.runtime.net.tls import client_tls, tls_trouble
 from isocast.runtime.watch.counters import Channel, Histogram, NodeCounters, NodeGauges, ReleaseMark, packet_slot
 from isocast.runtime.watch.metrics import Identity, Metrics, NodeReading, totals_of
 from isocast.terms.errors import RemoteProtocolError
@@ -36,6 +39,7 @@ __all__ = [
     "Spread",
     "StatusAnswer",
     "Target",
+    "node_target",
     "poll",
     "reasons_not_ready",
     "status_from_json",
@@ -433,7 +437,7 @@ def _by_kind(counts: Sequence[int]) -> dict[str, int]:
     return {name: counts[slot] for slot, name in _SLOTS if counts[slot]}
 
 
-# ---- Asking nodes for their status, all at once; whatever comes back is checked before it is shown.
+# Asking nodes for their status, all at once; whatever comes back is checked before it is shown.
 
 
 _ANSWER_BYTES_MAX = 1 << 20
@@ -455,6 +459,9 @@ class Target:
     city: str = ""
     may_be_away: bool = False
     """A place that is kept for a program: nobody need be there, and a program that listens serves no status."""
+    tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
+    token: str = field(default="", repr=False)
+    """What a page away from loopback asks for."""
 
     @property
     def title(self) -> str:
@@ -471,6 +478,21 @@ class StatusAnswer:
     trouble: str = ""
 
 
+def node_target(market: Market, plan: NodePlan, *, may_be_away: bool = False) -> Target:
+    """The status page of a node of a market, with what it asks for where it leaves the machine."""
+    tls = client_tls(market, plan.address)
+    return Target(
+        plan.address,
+        plan.http_port,
+        plan.name,
+        plan.role.value,
+        plan.place.name if plan.place else "",
+        may_be_away,
+        tls,
+        "" if tls is None else read_status_token(market),
+    )
+
+
 async def poll(targets: Sequence[Target], *, seconds: float = _SECONDS) -> list[StatusAnswer]:
     """Ask everybody at once; whoever is not done after `seconds` is unreachable."""
     return list(await asyncio.gather(*[_ask(target, seconds) for target in targets]))
@@ -483,6 +505,8 @@ async def _ask(target: Target, seconds: float) -> StatusAnswer:
         return StatusAnswer(target, status_from_json(json.loads(body)))
     except TimeoutError:
         return StatusAnswer(target, None, f"no answer within {seconds:g} s")
+    except ssl.SSLError as error:
+        return StatusAnswer(target, None, tls_trouble(f"{target.host}:{target.port}", error))
     except OSError as error:
         code = error.errno or 0
         # The event loop puts the address into its words, which the reader has already; a resolver has words of its own.
@@ -493,9 +517,11 @@ async def _ask(target: Target, seconds: float) -> StatusAnswer:
 
 async def _get(target: Target) -> bytes:
     """The body of /statusz."""
-    reader, writer = await asyncio.open_connection(target.host, target.port)
+    reader, writer = await asyncio.open_connection(target.host, target.port, ssl=target.tls)
+    shown = f"Authorization: Bearer {target.token}\r\n" if target.token else ""
     try:
-        writer.write(f"GET /statusz HTTP/1.1\r\nHost: {target.host}\r\nConnection: close\r\n\r\n".encode("ascii"))
+        request = f"GET /statusz HTTP/1.1\r\nHost: {target.host}\r\n{shown}Connection: close\r\n\r\n"
+        writer.write(request.encode("ascii"))
         chunks: list[bytes] = []
         size = 0
         while chunk := await reader.read(65_536):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from typing import assert_never
 
 from isocast.checks.properties import title
 from isocast.nodes.primary_receiver import PrimaryReceiver
@@ -16,9 +17,14 @@ from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring.effects import (
     BallotChosen,
     Effect,
+    EntryAppended,
     EntryCompleted,
+    LogReplaced,
     Multicast,
+    OutboxAppended,
+    OutboxFreed,
     Persist,
+    PromiseMade,
     ReadJournal,
     Record,
     Release,
@@ -37,7 +43,7 @@ from isocast.simulation.exploration.properties import Bounds, HastyTiming, hear_
 from isocast.simulation.host import Ordinary
 from isocast.simulation.world import Build
 from isocast.terms.ids import NO_EPOCH, NodeId, describe, is_server, is_site, server_id
-from isocast.wire.packets import Nack, NewRing, Packet, RangeRequest, Repair, Suspect, Suspicion, Token, digest_of
+from isocast.wire.packets import Nack, NewRing, Packet, RangeRequest, Repair, Suspect, Suspicion, Token, short_digest_of
 from isocast.wire.token_body import token_digest
 
 __all__ = ["Event", "StateDriver"]
@@ -111,7 +117,7 @@ class StateDriver:
         """A machine made from what the disk says."""
         match disk:
             case SiteState():
-                secret = digest_of(f"{node}".encode())
+                secret = short_digest_of(f"{node}".encode())
                 return self.build.receiver(node, self.settings, secret, disk, forgot=forgot)
             case ServerState():
                 return self.build.server(node, self.settings, 0, {}, disk)
@@ -306,8 +312,10 @@ class StateDriver:
                 memory.rings = (*memory.rings, cut)
             case RingInstalled():
                 self._hold(local)
-            case _:
+            case PromiseMade() | EntryAppended() | LogReplaced() | OutboxAppended() | OutboxFreed():
                 pass
+            case _:
+                assert_never(record)
 
     def _hold(self, local: Local) -> None:
         """How far a site holds the log while it takes part in an epoch."""

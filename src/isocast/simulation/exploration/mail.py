@@ -70,7 +70,6 @@ class Mail:
         self._bounds = bounds
         self._place = {node: place for place, node in enumerate(nodes)}
         self._numbers: dict[tuple[bytes, int], int] = {}
-        self._masks: dict[bytes, int] = {}
         roles = {Role.RECEIVER: is_site, Role.SERVER: is_server, Role.SOURCE: is_source}
         self._audience = {
             kind: tuple([node for node in nodes if any(roles[role](node) for role in audience)])

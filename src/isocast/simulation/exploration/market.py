@@ -33,7 +33,7 @@ from isocast.wire.packets import Packet
 __all__ = ["Change", "Move", "NodeStates", "TransitionSystem", "founded"]
 
 
-# ---- Where every search begins: all sites on a first ring, before its first token, and two messages to order.
+# Where every search begins: all sites on a first ring, before its first token, and two messages to order.
 
 
 def founded(driver: StateDriver) -> list[Local]:
@@ -100,7 +100,7 @@ def _packets(mail: Mail, letters: int, to: int) -> list[Packet]:
     return [letter.packet for letter in found if letter.to == to]
 
 
-# ---- The states of one node, numbered, and what every event makes of each of them.
+# The states of one node, numbered, and what every event makes of each of them.
 #
 # A state (a place) is a body and the letters that the node ever sent. The body is all the rest: machine, disk, clock
 # and what the observer remembers. A machine does not know what became of its letters, so an event is run once for each

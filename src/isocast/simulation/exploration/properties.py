@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-# ---- How much of a market is explored: the bounds that make "all interleavings" a finite number.
+# How much of a market is explored: the bounds that make "all interleavings" a finite number.
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def _two_stories(memories: list[Memory]) -> tuple[str, str] | None:
     return None
 
 
-# ---- What a machine does only so often, it may here do at any time.
+# What a machine does only so often, it may here do at any time.
 #
 # Rate limits, counters of retries and instants of the next attempt make a machine send less, never something else.
 # Taking them away gives machines that send everything which the product may send, and more of it; since any packet may
@@ -243,7 +243,7 @@ def relax_server(server: ReformationServer, now: int) -> None:
             _put(ballot, decide_at=now)
 
 
-# ---- The rules of reformation, switched off one at a time: the mutants that the model checker must find.
+# The rules of reformation, switched off one at a time: the mutants that the model checker must find.
 #
 # Four of them are the swarm's; the others give up several rules at once, as somebody would who stops half-way between
 # the paper and the protocol page. Nothing in the product's configuration reaches any of them.

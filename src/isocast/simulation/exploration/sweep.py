@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-# ---- Hash tables of 64-bit keys that take and answer whole arrays of them at a time.
+# Hash tables of 64-bit keys that take and answer whole arrays of them at a time.
 
 
 Words = NDArray[np.uint64]
@@ -164,7 +164,7 @@ class Lookup:
         self._insert(keys[there], values[there])
 
 
-# ---- What follows from what, as arrays: computed once for each key, and looked up for a million keys at a time.
+# What follows from what, as arrays: computed once for each key, and looked up for a million keys at a time.
 
 
 Targets = NDArray[np.int32]
@@ -260,7 +260,7 @@ class Rows:
         return origins, targets[begin[origins] + within]
 
 
-# ---- What happens to many states at once: a state is a row, and there is a column of places for each node.
+# What happens to many states at once: a state is a row, and there is a column of places for each node.
 #
 # Which letters of one node change another depends on the places of these two alone. So it is looked up pair by pair,
 # for all states of a batch together, and Python runs only for pairs that were never met.
@@ -413,7 +413,7 @@ class Moving:
                 yield some[origins], after
 
 
-# ---- States that need not be told apart: they differ in nothing but votes which nobody will ever count.
+# States that need not be told apart: they differ in nothing but votes which nobody will ever count.
 #
 # A server that has no ballot open and may begin none counts no vote again. Two states with the same machines, disks,
 # clocks and memories, and with the same letters under way but for votes to such servers, have the same future: what one

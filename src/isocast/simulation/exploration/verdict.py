@@ -21,7 +21,7 @@ from isocast.wire.packets import Data, Invite, Join, NewRing, Packet, Repair, To
 __all__ = ["SearchVerdict", "explore", "told"]
 
 
-# ---- A trace as a person would tell it: what happened at each step, and what every node did about it.
+# A trace as a person would tell it: what happened at each step, and what every node did about it.
 
 
 def told(market: TransitionSystem, trace: Sequence[int]) -> list[str]:

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-# ---- The land of the earth as outlines drawn by hand, to about a degree: enough to know land from sea.
+# The land of the earth as outlines drawn by hand, to about a degree: enough to know land from sea.
 
 
 Corner: TypeAlias = tuple[float, float]

@@ -40,9 +40,6 @@ _PAST_MULTICAST = IPv4Address("240.0.0.0")
 _RULES, _POOL, _PATHS = ScopeRules(), AddressPool(), Paths()
 
 
-# ---- keys
-
-
 _TOP = Table(
     "",
     "At the top of the file.",
@@ -180,9 +177,6 @@ def _most(what: str) -> int:
     return _RECEIVERS_MAX if what == "receiver" else _CUSTOMERS_MAX
 
 
-# ---- the file
-
-
 @dataclass(frozen=True, eq=False)
 class WorldFile:
     """A world, and what its file says of it."""
@@ -278,9 +272,6 @@ def named_cities(values: Values) -> tuple[City, ...]:
     if "cities" in values and not values.cities("cities"):
         raise values.error("cities", "must name at least one")
     return values.cities("cities") or CITIES
-
-
-# ---- places
 
 
 def _places(ground: _Ground, what: str) -> Places:

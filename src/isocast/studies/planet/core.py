@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-# ---- The network between trusted receivers: who stands where, below whom, and behind which edges of the tree.
+# The network between trusted receivers: who stands where, below whom, and behind which edges of the tree.
 
 
 Flags = npt.NDArray[np.bool_]
@@ -377,7 +377,7 @@ class _Token:
         return due + self.random.exponential(lateness, self.net.size) if lateness else due
 
 
-# ---- Many tokens: counted in parts, each a function of its tokens' numbers, and added up in whole numbers.
+# Many tokens: counted in parts, each a function of its tokens' numbers, and added up in whole numbers.
 
 
 COMPLETIONS = Bins(low=0.0, step=5e6, count=4_000)

@@ -36,7 +36,7 @@ from isocast.terms.topology import EARTH_RADIUS_KM, City
 __all__ = ["CustomerGaps", "EdgeInputs", "Ground", "RepairOutcome", "core_net", "lay_out", "repair", "run_servers"]
 
 
-# ---- Gaps of one message in one region, and how its retransmit server fills them (§7.1; protocol §7).
+# Gaps of one message in one region, and how its retransmit server fills them (§7.1; protocol §7).
 #
 # Whoever lacks the message asks when its patience is over, and again every retry. The server answers the first request
 # that arrives with one multicast for all, and none of the others that come before the next retry. A customer that the
@@ -106,7 +106,7 @@ def _jitter(random: np.random.Generator, settings: PlanetEdgeSettings, count: in
     return random.exponential(settings.jitter_ns, count) if settings.jitter_ns else np.zeros(count)
 
 
-# ---- Where everybody stands: receivers, the ring of some of them, and customers in the cells of the land.
+# Where everybody stands: receivers, the ring of some of them, and customers in the cells of the land.
 
 
 _EARTH = Surface.EARTH
@@ -195,9 +195,6 @@ def core_net(ground: Ground, paths: Paths, branches: int) -> CoreNet:
         levels = (*levels, TreeLevel(group))
     ns_per_km = MILLISECOND / paths.km_per_ms + paths.hop_ns / paths.km_per_hop
     return CoreNet(ground.points, ground.ring, ground.parent, levels, ns_per_km, float(paths.hop_ns))
-
-
-# ---- customers
 
 
 def _customers(wanted: CustomerPlaces, run: int, points: Floats) -> tuple[Floats, Ints, Ints]:

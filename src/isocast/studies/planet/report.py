@@ -11,6 +11,9 @@ import numpy as np
 from isocast.reformation.scopes.plan import KM_PER_MILE, HexagonalBounds
 from isocast.reformation.scopes.world import Floats, Ints
 from isocast.studies.coverage.land import land_area_km2
+from isocast.studies.entry.figures import entry_figures
+from isocast.studies.entry.replay import Replay, ReplayRule, ReplaySettings
+from isocast.studies.entry.stream import cities_of, draw_stream
 from isocast.studies.planet import closed_forms
 from isocast.studies.planet.core import (
     COMPLETIONS,
@@ -37,7 +40,6 @@ from isocast.studies.planet.study import PlanetRun
 from isocast.studies.spreading import Spreading, spread
 from isocast.terms.instants import MILLISECOND, to_seconds
 from isocast.terms.timing import Timing, passes_to_certify
-from isocast.terms.topology import city, delay_ns
 
 __all__ = ["Beside", "PlanetReport", "count_tokens", "page_figures", "report", "ring_of"]
 
@@ -133,9 +135,6 @@ def report(run: PlanetRun) -> PlanetReport:
         {**delays, "last": run.edge.total(CountColumn.DELAY_MAX) / MILLISECOND},
         _loads(run),
     )
-
-
-# ---- the receivers
 
 
 def _message_losses(run: PlanetRun, *, on_ring: bool) -> list[tuple[float, float]]:
@@ -239,9 +238,6 @@ def _reduction(run: PlanetRun) -> Iterator[tuple[str, float, float | None]]:
     yield "Δ_A, s", delay, None if reduced is None else delay + more
 
 
-# ---- the customers
-
-
 def _coverage(run: PlanetRun) -> Iterator[Beside]:
     wanted, edge = run.world.receivers, run.edge
     grid = HexagonalBounds(wanted.count, land_area_km2(wanted.south, wanted.north), 2)
@@ -307,7 +303,7 @@ def _spread(values: Floats | Ints) -> dict[str, float]:
     }
 
 
-# ---- The protocol page's own figures, by the arrays: the parameters of its table, and what it expects (protocol
+# The protocol page's own figures, by the arrays: the parameters of its table, and what it expects (protocol
 # §11).
 
 
@@ -316,11 +312,6 @@ _LAND_SQUARE_MILES = 57e6
 _TOKENS_OF_PART = 500
 _PAIRS = 200_000
 """Of traders who bid at the same instant: a standard deviation of .001."""
-_RING = (
-    "New York", "Chicago", "London", "Frankfurt", "Tokyo", "Hong Kong", "Singapore", "Sydney", "São Paulo", "Mumbai",
-)  # fmt: skip
-_JITTER_MS = 20.0
-_PERIOD_MS = 3_000.0
 _RARE_TOKENS = 4_000
 """Of one part, where only who gives up is counted."""
 
@@ -443,30 +434,18 @@ def _grid() -> list[Beside]:
 
 def _who_is_first(run: int) -> list[Beside]:
     """London and Sydney bid at the same instant: at one exchange, and before a ring of ten cities."""
-    random = generator(run, StreamPurpose.TOKEN, 0)
-    waits = np.array([[_delay_ms(trader, owner) for owner in _RING] for trader in ("London", "Sydney")])
-    at_exchange = waits[:, [_RING.index("London")]] + random.exponential(_JITTER_MS, (2, _PAIRS))
-    exchange = float((at_exchange[0] < at_exchange[1]).mean())
-    # Each bid is in the first token whose owner has it when that is due; the next owner is the next on the ring.
-    owner, left = random.integers(0, len(_RING), _PAIRS), random.uniform(0, _PERIOD_MS, _PAIRS)
-    late = waits[:, owner] > left
-    london_alone, sydney_alone = late[1] & ~late[0], late[0] & ~late[1]
-    together = np.where(late[0] & late[1], (owner + 1) % len(_RING), owner)
-    nearer = np.where(waits[0, together] < waits[1, together], 1.0, 0.0)
-    shares = [
-        float(np.where(london_alone, 1.0, np.where(sydney_alone, 0.0, inside)).mean())
-        for inside in (nearer, random.integers(0, 2, _PAIRS))
-    ]
+    ring, pair = cities_of(), cities_of(("London", "Sydney"))
+    settings = ReplaySettings(ring, pair[0])
+    window_ns = len(ring) * settings.token_period_ns
+    stream = draw_stream(pair, _PAIRS, generator(run, StreamPurpose.TOKEN, 0), window_ns=window_ns)
+    replay = Replay(stream, settings, run)
+    shares = {
+        rule: entry_figures(stream, replay.ranks(rule), rule.value).pairs[0].share
+        for rule in (ReplayRule.EXCHANGE, ReplayRule.ARRIVAL, ReplayRule.SHUFFLE)
+    }
     name = "London before Sydney"
     return [
-        Beside(name, "one exchange in London, jitter 20 ms", 0.993, exchange, 0.005),
-        Beside(name, "ring of ten cities, 3 s, by arrival", 0.600, shares[0], 0.005),
-        Beside(name, "the same, shuffled", 0.503, shares[1], 0.005),
+        Beside(name, "one exchange in London, jitter 20 ms", 0.993, shares[ReplayRule.EXCHANGE], 0.005),
+        Beside(name, "ring of ten cities, 3 s, by arrival", 0.600, shares[ReplayRule.ARRIVAL], 0.005),
+        Beside(name, "the same, shuffled", 0.503, shares[ReplayRule.SHUFFLE], 0.005),
     ]
-
-
-def _delay_ms(one: str, other: str) -> float:
-    first, second = city(one), city(other)
-    assert first is not None  # noqa: S101 (the page's own cities)
-    assert second is not None  # noqa: S101
-    return delay_ns(first, second) / MILLISECOND

@@ -136,7 +136,7 @@ class PlanetWorld:
     """Only appears in errors."""
 
 
-# ---- Chance by counter: every token and every server draws from a stream of its own.
+# Chance by counter: every token and every server draws from a stream of its own.
 #
 # A stream is Philox with the key [what and which, run]. It depends on nothing else: not on how work is cut into parts,
 # nor on who does which part, nor on what was drawn before.
@@ -181,7 +181,7 @@ def lost_places(random: np.random.Generator, total: int, loss: float) -> Ints:
     return found[: int(np.searchsorted(found, total))]
 
 
-# ---- Counts that add up: whole numbers only, so that any order of adding gives the same bits.
+# Counts that add up: whole numbers only, so that any order of adding gives the same bits.
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ class EdgeTally:
         )
 
 
-# ---- A planet's file: TOML, every key optional; a wrong one is named with file, key and rule.
+# A planet's file: TOML, every key optional; a wrong one is named with file, key and rule.
 
 
 _BYTES_MAX = 1 << 20

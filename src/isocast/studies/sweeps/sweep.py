@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-# ---- What a sweep visits: every combination of the values of its keys, with every seed.
+# What a sweep visits: every combination of the values of its keys, with every seed.
 
 
 ParameterValue: TypeAlias = int | float | str | bool
@@ -218,7 +218,7 @@ def _figures(report: RunReport) -> dict[str, float]:
     return figures | {f"first_wins {city}": share for city, share in report.first_wins.items()}
 
 
-# ---- The rows of a sweep as a table on disk: CSV, or Parquet where pyarrow is.
+# The rows of a sweep as a table on disk: CSV, or Parquet where pyarrow is.
 
 
 _KINDS = (".csv", ".parquet")

@@ -22,7 +22,7 @@ from isocast.terms.market import Grade
 __all__ = ["JITTER_MS", "DemoNetwork", "LogNote", "Tone", "actors", "kind_of", "market_text", "own_place", "table"]
 
 
-# ---- A place of its own for each market on loopback: addresses and groups that no other market of this machine uses.
+# A place of its own for each market on loopback: addresses and groups that no other market of this machine uses.
 #
 # The place is 127.a.b.0/24 for nodes and 239.a.b.0/24 for groups, chosen by the number of our process. Whoever uses one
 # holds a port of its last address; that is how others see it.
@@ -207,7 +207,7 @@ def table(name: str, comment: str, values: Mapping[str, object]) -> str:
     return "\n".join(lines) + "\n"
 
 
-# ---- What happens in a show, in words.
+# What happens in a show, in words.
 
 
 class Tone(Enum):

@@ -174,7 +174,7 @@ def _hawkes(draw: np.random.Generator) -> Iterator[float]:
             excited += _BRANCHING * _DECAY_PER_S
 
 
-# ---- A floor that publishes: its events, in small batches, at the door of its source.
+# A floor that publishes: its events, in small batches, at the door of its source.
 
 
 _STEP_S = 0.1

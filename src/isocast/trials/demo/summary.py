@@ -23,7 +23,7 @@ from isocast.wire.journal_blocks import BlockView
 __all__ = ["CustomerLine", "JudgedCopy", "Proof", "Summary", "read_proof", "sum_up"]
 
 
-# ---- What the journals of a market prove: one sequence, the same everywhere, without gaps, and nothing of it early.
+# What the journals of a market prove: one sequence, the same everywhere, without gaps, and nothing of it early.
 #
 # Nobody is believed. Every receiver's journal is read from disk, checksums included, and compared with the others'; so
 # are the journals of complete customers and of retransmit servers, which only heard lines. What was published is known

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from isocast.runtime.disk.journal_reader import JournalCursor
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.watch.status import NodeStatus, StatusAnswer, Target, poll
+from isocast.runtime.watch.status import NodeStatus, StatusAnswer, node_target, poll
 from isocast.terms.instants import SECOND
+from isocast.terms.quantities import counted
 from isocast.trials.demo.cast import Tone, actors
 from isocast.trials.demo.ledger import StatusLedger
 from isocast.trials.demo.releases import Chunk, Releases
@@ -78,7 +78,7 @@ class MarketWatch:
         self.repairs: deque[tuple[int, str, str]] = deque(maxlen=_REPAIRS_KEPT)
         """Lately: when repairs were seen, from whom and to whom."""
         self._note = note
-        self._targets = [Target(plan.address, plan.http_port, plan.name) for plan in actors(market) if plan.http_port]
+        self._targets = [node_target(market, plan) for plan in actors(market) if plan.http_port]
         self._cursors: dict[str, JournalCursor] = {}
         self._stack = ExitStack()
         self._told: dict[object, None] = {}
@@ -87,9 +87,7 @@ class MarketWatch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     # Asked of it ----------------------------------------------------------------------------------
@@ -206,13 +204,13 @@ class MarketWatch:
     def _see_repairs(self) -> None:
         lost, repairs = self.ledger.total("injected_losses_total"), self.ledger.total("repairs_received_total")
         if repairs > self._repaired[1]:
-            news = f"{lost - self._repaired[0]} packets lost, {repairs - self._repaired[1]} repaired"
+            news = f"{counted(lost - self._repaired[0], 'packet')} lost, {repairs - self._repaired[1]} repaired"
             self._note(Tone.REPAIR, news)
             self._repaired = (lost, repairs)
 
     def _see_release(self, chunk: Chunk) -> None:
         self.recent.append(chunk)
-        text = f"Token {chunk.token_number}: {chunk.messages} messages out in {len(chunk.released)} cities"
+        text = f"Token {chunk.token_number}: {counted(chunk.messages, 'message')} out in {len(chunk.released)} cities"
         self._note(Tone.TOKEN, f"{text} within {_span(chunk.skew_ns)}")
 
 

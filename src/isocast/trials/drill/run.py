@@ -18,6 +18,7 @@ from isocast.runtime.operate.operator_door import OperatorError
 from isocast.runtime.operate.ring_change import RingChange, RollingRestart, restart_order
 from isocast.terms.errors import NodeFailedError
 from isocast.terms.instants import SECOND
+from isocast.terms.quantities import counted
 from isocast.terms.timing import Timing
 from isocast.trials.demo.cast import DemoNetwork
 from isocast.trials.demo.staging import prepare
@@ -286,7 +287,7 @@ async def run_drill(
     delay_ns, whole_at = market.timing.release_delay_ns, trial.whole_at or None
     safety = judge(journals, promised, delay_ns, trial.absent, whole_at)
     if not why and safety.unserved:
-        why = f"{safety.unserved} messages that were taken when the ring was whole again are not in the sequence"
+        why = f"not in the sequence: {counted(safety.unserved, 'message')} taken when the ring was whole again"
     return _outcome(drill, trial, journals, safety, why)
 
 

@@ -66,7 +66,7 @@ def judge(
     )
 
 
-# ---- What a drill showed: figures for programs, and the releases of every site as a picture.
+# What a drill showed: figures for programs, and the releases of every site as a picture.
 
 
 @dataclass(frozen=True, slots=True)

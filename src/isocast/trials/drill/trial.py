@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic, time_ns
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +22,7 @@ from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.operate.operator_door import ask
 from isocast.runtime.operate.supervisor import ChildState
-from isocast.runtime.watch.status import Target, poll
+from isocast.runtime.watch.status import node_target, poll
 from isocast.terms.errors import IsocastError
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 from isocast.terms.market import EventKind
@@ -58,7 +57,7 @@ __all__ = [
 ]
 
 
-# ---- What the nodes of a market wrote into their logs, with its instants: followed while they run, read when they
+# What the nodes of a market wrote into their logs, with its instants: followed while they run, read when they
 # ended.
 #
 # A log is a file of JSON lines for each node. Its times are the machine's, whatever a drill did to a node's clock.
@@ -133,7 +132,7 @@ def parse_line(raw: bytes, node: str) -> LogLine | None:
     return LogLine(whole, node, str(event), values)
 
 
-# ---- How long a market needed: from the fault to its detection, from the ballot to the new token, between two
+# How long a market needed: from the fault to its detection, from the ballot to the new token, between two
 # releases.
 #
 # fault ──detected in──▶ first suspicion … ballot begins ──ballot to token──▶ first token of the new ring
@@ -231,7 +230,7 @@ def releases_by_part(copies: Mapping[str, Copy], start: int, part_ns: int, parts
     return found
 
 
-# ---- The load of a drill: floors that publish all the time, and a ledger of what they were promised.
+# The load of a drill: floors that publish all the time, and a ledger of what they were promised.
 #
 # `publish` returns once a message is in its source's outbox, on disk. From then on it is the market's to deliver; the
 # ledger says which messages these are, by label and digest, in a file that outlives whatever a drill does.
@@ -272,9 +271,7 @@ class DrillLoad:
         self._tasks = [asyncio.create_task(self._publish(plan.name), name=f"floor {plan.name}") for plan in sources]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._going = False
         for task in self._tasks:
             task.cancel()
@@ -474,7 +471,7 @@ class Trial:
         """Everything that was promised is in every journal that can have it."""
         self.note("waits for the last messages")
         plans = [plan for plan in self.market.nodes if plan.role.is_receiver or is_follower(plan)]
-        targets = [Target(plan.address, plan.http_port, plan.name) for plan in plans if plan.name not in self.absent]
+        targets = [node_target(self.market, plan) for plan in plans if plan.name not in self.absent]
         wanted, end, since, before = 1 + len(self.load.accepted), monotonic() + _WAIT_S, monotonic(), None
         while True:
             answers = await poll(targets)

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from isocast.runtime.net.kernel import set_timer_slack
@@ -54,7 +53,7 @@ __all__ = [
 ]
 
 
-# ---- Ethernet, as much of it as a switch reads: who a frame is for, and behind which port that station is.
+# Ethernet, as much of it as a switch reads: who a frame is for, and behind which port that station is.
 
 
 HEADER_BYTES = 14
@@ -188,7 +187,7 @@ class Fabric:
         return sum(link.frames_cut for _, _, link in self.links())
 
 
-# ---- What a lab asks of the kernel: namespaces, TAP devices, a punctual process.
+# What a lab asks of the kernel: namespaces, TAP devices, a punctual process.
 
 
 CLONE_NEWUSER = 0x1000_0000
@@ -246,7 +245,7 @@ def become_real_time() -> bool:
     return True
 
 
-# ---- rtnetlink, as much of it as a site needs: links, addresses, routes and neighbours, without the `ip` command.
+# Rtnetlink, as much of it as a site needs: links, addresses, routes and neighbours, without the `ip` command.
 
 
 _NLMSG_ERROR = 2
@@ -366,9 +365,7 @@ class RouteSocket:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def perform(self, requests: Sequence[Request]) -> None:
@@ -398,7 +395,7 @@ def _answers(data: bytes) -> Iterator[int]:
         place += max(length + 3 & ~3, _HEADER.size)
 
 
-# ---- One network namespace for each site: made, furnished, watched, emptied.
+# One network namespace for each site: made, furnished, watched, emptied.
 #
 # A namespace has no name and no mount: open files and the processes in it keep it alive, so that nothing is left when
 # they are gone, however they went.
@@ -495,9 +492,6 @@ def device_drops(namespaces: Sequence[SiteNamespace]) -> int:
                 columns = figures.split()
                 total += int(columns[_RECEIVE_DROPS]) + int(columns[_SEND_DROPS])
     return total
-
-
-# ---- who is in there
 
 
 def namespace_number(fd: int) -> int:

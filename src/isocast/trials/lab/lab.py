@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
@@ -28,7 +27,7 @@ from isocast.trials.lab.report import LabReport, LinkState
 from isocast.trials.lab.switch_process import SwitchProcess
 from isocast.trials.lab.world import LabWorld, LinkChange, WorldSettings, make_world
 
-__all__ = ["Lab", "RunDirectory", "control_path", "default_run_directory"]
+__all__ = ["Lab", "RunDirectory", "default_run_directory"]
 
 
 _ENTER = Path(__file__).with_name("enter.py")
@@ -73,9 +72,7 @@ class Lab:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def open(self) -> None:
@@ -224,10 +221,9 @@ def leftovers(numbers: set[int]) -> list[str]:
     return left + [f"process {process} still holds it open" for process in holders(numbers)]
 
 
-# ---- Where a running lab is found: a directory of its user alone, with its control socket and its nodes' output.
+# Where a running lab is found: a directory of its user alone, with its control socket and its nodes' output.
 
 
-_SOCKET = "control"
 _PATH_MAX = 107
 """Bytes of a path that a socket can be bound to: 108 with the zero at its end."""
 
@@ -237,16 +233,14 @@ def default_run_directory() -> Path:
     return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"isocast-lab-{os.getuid()}"
 
 
-def control_path(directory: Path) -> Path:
-    """The control socket of the lab that runs there."""
-    return directory / _SOCKET
-
-
 class RunDirectory:
     """Ours while we have it open; what nodes printed stays when we leave."""
 
-    def __init__(self, path: Path, *, longest_name: str = _SOCKET) -> None:
-        """Claim it: ConfigurationError if another lab has it, or another user."""
+    def __init__(self, path: Path, *, longest_name: str = "") -> None:
+        """Claim it: ConfigurationError if another lab has it, or another user.
+
+        `longest_name` is that of the nodes' sockets in it.
+        """
         self.path = path.absolute()
         needed = len(os.fsencode(self.path / longest_name))
         if needed > _PATH_MAX:
@@ -272,18 +266,9 @@ class RunDirectory:
         except BlockingIOError as error:
             rule = f"a lab runs in {self.path} already; choose another directory"
             raise ConfigurationError("command line", "--run", rule) from error
-        self.control.unlink(missing_ok=True)  # Of a lab that was killed.
-
-    @property
-    def control(self) -> Path:
-        """The control socket."""
-        return control_path(self.path)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.control.unlink(missing_ok=True)
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -97,9 +96,7 @@ class _Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._opened.close()
 
     def has_reached(self, promised: Sequence[Label]) -> bool:

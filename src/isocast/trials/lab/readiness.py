@@ -95,9 +95,6 @@ def _checks(*, user_namespace: bool | None) -> Iterator[Check]:
         yield Check("real-time priority", passed=False, needed=False, found="not permitted", remedy=remedy_text)
 
 
-# ---- the steps
-
-
 def _open_device() -> str:
     os.close(os.open(TUN_DEVICE, os.O_RDWR | os.O_CLOEXEC))
     return TUN_DEVICE

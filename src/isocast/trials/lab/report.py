@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-# ---- How late the lab itself was, so that a starved emulator is not blamed on the protocol.
+# How late the lab itself was, so that a starved emulator is not blamed on the protocol.
 #
 # Lateness is the instant at which a frame left less the instant at which it was due. A frame that waits unread at its
 # TAP device is not seen by that, so the switch also wakes itself at fixed intervals and measures the same of those.

@@ -2,124 +2,38 @@
 
 from __future__ import annotations
 
-import json
-import select
-import socket
+import asyncio
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from isocast.runtime.operate import shutdown
-from isocast.terms.errors import ConfigurationError, IsocastError
-from isocast.terms.quantities import suggestion
-from isocast.trials.lab.lab import Lab, RunDirectory, control_path
+from isocast.runtime.operate.operator_door import NobodyListensError, Operation, OperatorDoor, OperatorError, ask
+from isocast.terms.errors import ConfigurationError
+from isocast.trials.lab.lab import Lab, RunDirectory
 from isocast.trials.lab.nodes import LabNode, LabNodes, LabNodeStatus
 from isocast.trials.lab.report import LabReport
 from isocast.trials.lab.world import LabWorld, LinkChange
 
-__all__ = ["ControlServer", "LabSession", "SessionReport", "ask_lab", "run_session"]
+__all__ = ["LabSession", "SessionReport", "ask_lab", "run_session"]
 
 
-# ---- The control socket: one line of JSON in, one line out, for whoever may enter the run directory.
-
-
-_LINE_MAX = 1 << 16
-"""Bytes of a request: the longest has two names and three numbers."""
-_REQUEST_S = 1.0
-"""A client that says nothing for so long keeps the others waiting no longer."""
 _ANSWER_S = 60.0
-_BACKLOG = 16
-
-Answer = Callable[[Mapping[str, Any]], object]
-"""What a request gets; IsocastError or OSError becomes the client's."""
-
-
-class ControlServer:
-    """Listens at a path; `serve` answers whoever has come."""
-
-    def __init__(self, path: Path, answer: Answer) -> None:
-        """Listen."""
-        self._answer = answer
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        try:
-            self._socket.bind(str(path))
-            self._socket.listen(_BACKLOG)
-            self._socket.settimeout(0)
-        except OSError:
-            self._socket.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._socket.close()
-
-    def fileno(self) -> int:
-        """For `select`."""
-        return self._socket.fileno()
-
-    def serve(self) -> None:
-        """One client, if there is one: a request, an answer, goodbye."""
-        try:
-            client, _ = self._socket.accept()
-        except BlockingIOError:
-            return
-        with client, suppress(OSError):  # It went away, or said nothing.
-            client.settimeout(_REQUEST_S)
-            client.sendall(json.dumps(self._reply(_line(client, _LINE_MAX))).encode() + b"\n")
-
-    def _reply(self, line: bytes) -> dict[str, object]:
-        try:
-            request = json.loads(line)
-        except (ValueError, RecursionError):
-            request = None
-        if not isinstance(request, dict):
-            return {"bad": ["control socket", "request", "must be one JSON object on one line"]}
-        try:
-            return {"answer": self._answer(request)}
-        except ConfigurationError as error:
-            return {"bad": [error.file, error.key, error.rule]}
-        except (IsocastError, OSError) as error:
-            return {"refused": str(error)}
-
-
-def _line(peer: socket.socket, limit: int) -> bytes:
-    """Up to the end of a line; what is longer than `limit` is cut there, and no JSON any more."""
-    received = b""
-    while b"\n" not in received and len(received) <= limit:
-        data = peer.recv(1 << 16)
-        if not data:
-            break
-        received += data
-    return received[:limit]
 
 
 def ask_lab(directory: Path, command: str, **parts: object) -> Any:  # noqa: ANN401  # JSON
     """One command to the lab that runs in a directory; its own errors are raised here."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as peer:
-        peer.settimeout(_ANSWER_S)
-        try:
-            peer.connect(str(control_path(directory)))
-        except OSError as error:
-            rule = f"no lab runs in {directory} (`isocast lab up` and `isocast lab run` say where theirs does)"
-            raise ConfigurationError("command line", "--run", rule) from error
-        peer.sendall(json.dumps({"command": command, **parts}).encode() + b"\n")
-        received = _line(peer, 1 << 26)
-    if not received.endswith(b"\n"):
-        raise ConnectionResetError(f"the lab in {directory} ended before it answered")
-    reply = json.loads(received)
-    if "bad" in reply:
-        raise ConfigurationError(*reply["bad"])
-    if "refused" in reply:
-        raise ChildProcessError(reply["refused"])
+    try:
+        reply = asyncio.run(ask(directory, command, seconds=_ANSWER_S, **parts))
+    except NobodyListensError:
+        rule = f"no lab runs in {directory} (`isocast lab up` and `isocast lab run` say where theirs does)"
+        raise ConfigurationError("command line", "--run", rule) from None
+    if "wrong" in reply:
+        raise ConfigurationError(*reply["wrong"])
     return reply["answer"]
 
 
@@ -158,9 +72,10 @@ class LabSession:
         """Nothing is started by this."""
         self.lab = lab
         self.nodes = nodes
-        self.ending = False
+        self.ended = asyncio.Event()
+        """Whether somebody wants it to end."""
         self._began = time.monotonic()
-        self._commands: Mapping[str, Callable[[_ControlRequest], object]] = {
+        commands: Mapping[str, Callable[[_ControlRequest], object]] = {
             "status": self._status,
             "lateness": lambda request: self.lab.lateness(reset=request.flag("reset")).as_json(),
             "cut": lambda request: self.lab.cut(*self._ends(request), one_way=request.flag("one_way")),
@@ -171,21 +86,9 @@ class LabSession:
             "stop": lambda request: self.nodes.stop(request.text("node")),
             "continue": lambda request: self.nodes.resume(request.text("node")),
             "enter": lambda request: self.lab.command(self._site(request.text("site")), ()),
-            "down": lambda _: self.end(),
+            "down": lambda _: self.ended.set(),
         }
-
-    def answer(self, request: Mapping[str, Any]) -> object:
-        """One command of the control socket."""
-        name = request.get("command")
-        found = self._commands.get(name) if isinstance(name, str) else None
-        if found is None:
-            hint = suggestion(str(name), self._commands)
-            raise ConfigurationError("control socket", "command", f'unknown command "{name}"{hint}')
-        return found(_ControlRequest(request))
-
-    def end(self) -> None:
-        """Leave the loop soon."""
-        self.ending = True
+        self.operations = {name: _operation(command) for name, command in commands.items()}
 
     @property
     def seconds(self) -> float:
@@ -223,6 +126,20 @@ class LabSession:
             "nodes": [asdict(status) for status in self.nodes.statuses()],
             "links": [asdict(link) for link in links],
         }
+
+
+def _operation(command: Callable[[_ControlRequest], object]) -> Operation:
+    """A command as the control socket takes it; bad input is told in its three parts, for `ask_lab` to raise."""
+
+    async def answer(request: Mapping[str, Any]) -> dict[str, object]:
+        try:
+            return {"answer": command(_ControlRequest(request))}
+        except ConfigurationError as error:
+            return {"wrong": [error.file, error.key, error.rule]}
+        except OSError as error:
+            raise OperatorError(str(error)) from error
+
+    return answer
 
 
 class _ControlRequest:
@@ -286,18 +203,13 @@ def run_session(
     """
     with ExitStack() as stack:
         names = [f"{node.name}.notify" for node in nodes]
-        run = stack.enter_context(RunDirectory(directory, longest_name=max(["control", *names], key=len)))
+        run = stack.enter_context(RunDirectory(directory, longest_name=max(names, key=len, default="")))
         signals = stack.enter_context(_noted_signals())
         lab = stack.enter_context(Lab.of(world, user_namespace=user_namespace))
         supervised = LabNodes(lab, nodes, run.path)
         stack.callback(supervised.close)
         session = LabSession(lab, supervised)
-        server = stack.enter_context(ControlServer(run.control, session.answer))
-        supervised.start_all()
-        if began is not None:
-            began(session)
-        front = lab.spawn(*foreground, stdin=None, own_session=False) if foreground else None
-        _obey(session, server, front, seconds, signals)
+        front = asyncio.run(_obey(session, run.path, signals, seconds=seconds, foreground=foreground, began=began))
         lasted = session.seconds
         if front is not None and front.poll() is None:
             front.terminate()
@@ -309,25 +221,38 @@ def run_session(
         )
 
 
-def _obey(
+async def _obey(
     session: LabSession,
-    server: ControlServer,
-    front: subprocess.Popen[bytes] | None,
+    directory: Path,
+    signals: Sequence[int],
+    *,
     seconds: float | None,
-    signals: list[int],
-) -> None:
-    """Answer the control socket until the session is over."""
-    until = None if seconds is None else time.monotonic() + seconds
-    waiting = [server.fileno(), *(ear.fileno() for ear in session.nodes.ears())]
-    while not session.ending and not signals and (until is None or time.monotonic() < until):
-        over = len(session.nodes) > 0 and session.nodes.all_over() if front is None else front.poll() is not None
-        if over:
-            return
-        session.lab.check()
-        wait = _LOOK_S if until is None else min(_LOOK_S, max(until - time.monotonic(), 0))
-        if server.fileno() in select.select(waiting, (), (), wait)[0]:
-            server.serve()
-        session.nodes.hear()
+    foreground: tuple[str, Sequence[str]] | None,
+    began: Callable[[LabSession], None] | None,
+) -> subprocess.Popen[bytes] | None:
+    """Start the nodes and obey the control socket until the session is over; the command in the foreground."""
+    nodes, lab, loop = session.nodes, session.lab, asyncio.get_running_loop()
+    door = OperatorDoor(directory, session.operations, owner="lab")
+    await door.open()
+    try:
+        nodes.start_all()
+        for ear in nodes.ears():
+            loop.add_reader(ear, nodes.hear)
+        if began is not None:
+            began(session)
+        front = lab.spawn(*foreground, stdin=None, own_session=False) if foreground else None
+        until = None if seconds is None else time.monotonic() + seconds
+        while not session.ended.is_set() and not signals and (until is None or time.monotonic() < until):
+            over = len(nodes) > 0 and nodes.all_over() if front is None else front.poll() is not None
+            if over:
+                break
+            lab.check()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())):
+                    await session.ended.wait()
+        return front
+    finally:
+        await door.close()
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-# ---- One direction between two sites: what delay, jitter and loss do to each frame, in order.
+# One direction between two sites: what delay, jitter and loss do to each frame, in order.
 
 
 LOST = -1

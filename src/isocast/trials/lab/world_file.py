@@ -108,7 +108,7 @@ def _check_site(values: Values, key: str, name: str, sites: list[str]) -> None:
         raise values.error(key, f'unknown site "{name}"{suggestion(name, sites)}')
 
 
-# ---- A market's file as a lab: a site for each city, and a process for each node.
+# A market's file as a lab: a site for each city, and a process for each node.
 
 
 _NOWHERE = "nowhere"

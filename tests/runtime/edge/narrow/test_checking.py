@@ -45,6 +45,15 @@ def test_repairs_have_groups_of_their_own(tmp_path: Path) -> None:
         check_edge(market)
 
 
+@pytest.mark.parametrize("base, whose", [("239.192.0.0", "stripes"), ("239.200.0.0", "repairs")])
+def test_proofs_have_groups_of_their_own(tmp_path: Path, base: str, whose: str) -> None:
+    changes = {"edge": {"plan": "stripes.toml", "proofs": base}}
+    check_edge(edge_market(tmp_path, changes))
+    market = edge_market(tmp_path, {**changes, "security": {"signatures": True}})
+    with pytest.raises(ConfigurationError, match=rf"edge\.proofs: {base} and what follows are groups of {whose}"):
+        check_edge(market)
+
+
 def test_stripes_that_have_no_group_are_a_fault(tmp_path: Path) -> None:
     market = edge_market(tmp_path, {"edge": {"plan": "stripes.toml", "span": 4}})
     with pytest.raises(ConfigurationError, match=r"edge\.span: is 4, but there is a stripe 9"):

@@ -16,25 +16,29 @@ from tests.runtime.hosts.contexts import new_market, run
 from tests.runtime.worlds import eventually
 
 from isocast.feeds.days import day_at
-from isocast.feeds.mold import heartbeat, packet_of, parse_packet, session_name
-from isocast.runtime.edge.narrow.archive import RequestDesk, StripeArchive
+from isocast.feeds.mold import HEADER_BYTES, heartbeat, packet_of, parse_packet, session_name
+from isocast.runtime.edge.narrow.archive import RequestDesk, StripeArchive, read_proof_request
 from isocast.runtime.edge.narrow.ears import StripeEars
 from isocast.runtime.edge.narrow.places import repair_budget, request_endpoint
 from isocast.runtime.edge.narrow.repairer import Repairer
+from isocast.runtime.edge.narrow.stripe_keys import SenderKeys
 from isocast.runtime.market.key_files import load_repair_key
 from isocast.runtime.market.model import Market
 from isocast.security.repairs import RepairOpener, RepairRequest, write_repair_request
 from isocast.striping.plan import plan_text
+from isocast.striping.proving import PACKETS_A_PROOF
 from isocast.striping.rates import RateMeter
 from isocast.terms.instants import SECOND
+from isocast.wire.stripe_proofs import STRIPE_PROOF_MAGIC, StripeProof, read_stripe_proof
 
 Alarms = list[tuple[str, str, str]]
 
 
-@pytest.fixture
-def market(tmp_path: Path) -> Market:
+@pytest.fixture(params=[True, False], ids=["signed", "unsigned"])
+def market(tmp_path: Path, request: pytest.FixtureRequest) -> Market:
     (tmp_path / "stripes.toml").write_text(plan_text(PLAN), encoding="utf-8")
-    return new_market(tmp_path, settings={"edge": {"plan": "stripes.toml", "span": 16, "port": 31_977}})
+    edge = {"plan": "stripes.toml", "span": 16}
+    return new_market(tmp_path, settings={"edge": edge, "security": {"signatures": request.param}})
 
 
 @pytest.fixture
@@ -116,8 +120,9 @@ class _Ear:
     def __init__(self) -> None:
         self.to: list[tuple[str, int]] = []
 
-    def sendto(self, _: bytes, where: tuple[str, int]) -> None:
-        self.to.append(where)
+    def sendto(self, raw: bytes, where: tuple[str, int]) -> None:
+        if len(raw) == HEADER_BYTES:  # Beside each request for packets there is one for their proofs.
+            self.to.append(where)
 
     def close(self) -> None:
         pass
@@ -171,7 +176,16 @@ def test_what_no_line_brought_is_asked_of_the_receivers(market: Market, repairer
         for first in (1, 6, 11):
             theirs.append(name, first, 5, 0, packet(name, first, 5))
         line = market.node("a")
-        desk = RequestDesk(request_endpoint(market, line), theirs, strangers=True, rate=50)
+        prover = SenderKeys(market, line).prover
+
+        def prove(raw: bytes, sender: tuple[str, int]) -> bool:
+            wanted = read_proof_request(raw)
+            assert prover is not None
+            packets = theirs.run(wanted.session, wanted.sequence, wanted.count, PACKETS_A_PROOF)
+            desk.reply(prover.prove_packets(packets, time_ns()), sender)
+            return True
+
+        desk = RequestDesk(request_endpoint(market, line), theirs, strangers=True, rate=50, other=prove)
         loop = asyncio.get_running_loop()
         loop.add_reader(desk, desk.read)
         running = asyncio.create_task(repairer.run())
@@ -206,11 +220,16 @@ def test_many_losers_get_one_repair_that_only_the_key_opens_and_no_more_than_its
         found: dict[int, int] = {}
         meter = RateMeter(market.timing.token_period_ns)
         opener = RepairOpener(secret)
+        proven: list[StripeProof] = []
 
         def complete() -> bool:
             for heard in ears.read(hearing):
                 meter.note(heard.at, 28 + len(heard.raw))
-                one = parse_packet(opener.open(heard.raw)[2])
+                raw = opener.open(heard.raw)[2]
+                if raw.startswith(STRIPE_PROOF_MAGIC):
+                    proven.append(read_stripe_proof(raw))
+                    continue
+                one = parse_packet(raw)
                 for number in range(one.sequence, one.sequence + one.count):
                     found[number] = found.get(number, 0) + 1
             return len(found) == 40
@@ -231,5 +250,8 @@ def test_many_losers_get_one_repair_that_only_the_key_opens_and_no_more_than_its
         assert repairer.counts.asked == 10
         assert repairer.counts.coalesced == 9
         assert meter.peak <= repair_budget(market, PLAN, 1)
+        if market.security.signatures:
+            assert {proof.signer for proof in proven} == {market.node("archive").node}
+            assert sum(len(proof.blocks) for proof in proven) == 8, "each packet once"
 
     run(work)

@@ -20,11 +20,19 @@ from struct import Struct
 from time import monotonic
 from typing import NamedTuple, Protocol
 
-from isocast.feeds.mold import HEADER_BYTES, SESSION_BYTES, MoldRequest, packet_of, parse_packet, parse_request
+from isocast.feeds.mold import HEADER_BYTES, SESSION_BYTES, MoldRequest, packet_of, parse_packet, parse_request, request
 from isocast.runtime.net.sockets import Endpoint
 from isocast.terms.errors import RemoteProtocolError, TransportError
 
-__all__ = ["ANSWERS_A_SECOND", "ROOM", "DeskCounts", "RequestDesk", "StripeArchive"]
+__all__ = [
+    "ANSWERS_A_SECOND",
+    "ROOM",
+    "DeskCounts",
+    "RequestDesk",
+    "StripeArchive",
+    "proof_request",
+    "read_proof_request",
+]
 
 
 _HEADER = Struct("<4sIqQHH4x")
@@ -97,6 +105,13 @@ class _Day:
         if at < 0 or places[at].first + places[at].count <= number:
             return b""
         return os.pread(self._fd, places[at].length, places[at].at)
+
+    def due(self, session: bytes, number: int) -> int:
+        places = self.sessions.get(session, [])
+        at = bisect_right(places, number, key=lambda place: place.first) - 1
+        if at < 0:
+            return 0
+        return int(_HEADER.unpack(os.pread(self._fd, _HEADER.size, places[at].at - _HEADER.size))[2])
 
     def packets(self) -> Iterator[tuple[int, bytes]]:
         """(due, packet) in the order in which they were appended."""
@@ -174,6 +189,21 @@ class StripeArchive:
         count, framed = self.take(request.session, request.sequence, request.count, ROOM)
         return packet_of(request.session, request.sequence, count, framed) if count else b""
 
+    def due(self, session: bytes, number: int) -> int:
+        """When the packet with a message was due; 0 if it is not here."""
+        day = self._days.get(session[:6])
+        return 0 if day is None else day.due(session, number)
+
+    def run(self, session: bytes, number: int, count: int, most: int) -> list[bytes]:
+        """The packets with `count` messages from a number on, as they were packed; at most so many, up to a hole."""
+        found: list[bytes] = []
+        following = number
+        while len(found) < most and following < number + count and (raw := self.find(session, following)):
+            found.append(raw)
+            packet = parse_packet(raw)
+            following = packet.sequence + packet.count
+        return found
+
     def packets(self) -> Iterator[tuple[int, bytes]]:
         """(due, packet) of every day, in the order in which they were appended."""
         for prefix in sorted(self._days):
@@ -237,7 +267,7 @@ def _stripe_of(session: bytes) -> int:
         return 0
 
 
-# ---- Where requests for lost messages come in: MoldUDP64's own, from anybody, each answered with one packet.
+# Where requests for lost messages come in: MoldUDP64's own, from anybody, each answered with one packet.
 #
 # A request has 48 bytes on the line and an answer up to 1,500, and a sender's address can be forged. So strangers are
 # answered on loopback, and elsewhere only where the market's file says so; nobody, known or not, gets more than his
@@ -251,6 +281,7 @@ _AT_ONCE = 256
 _ASKERS_MAX = 4_096
 """Bounds: addresses whose shares are remembered."""
 _DATAGRAM = 2_048
+_PROOF_REQUEST = b"ICSQ"
 
 
 @dataclass(slots=True)
@@ -294,6 +325,18 @@ class AnswersRequests(Protocol):
         """A packet with what was asked for; empty if it is not here."""
 
 
+def proof_request(session: bytes, first: int, count: int) -> bytes:
+    """Ask a sender to sign the packets with some messages anew: a request of MoldUDP64 behind four letters."""
+    return _PROOF_REQUEST + request(session, first, count)
+
+
+def read_proof_request(raw: bytes) -> MoldRequest:
+    """The same, read; RemoteProtocolError for anything else."""
+    if not raw.startswith(_PROOF_REQUEST):
+        raise RemoteProtocolError(f"{len(raw)} bytes that are no request for a PROOF")
+    return parse_request(raw[len(_PROOF_REQUEST) :])
+
+
 class RequestDesk:
     """A socket at an own address. `other` is given what is no request of MoldUDP64: (datagram, sender)."""
 
@@ -306,15 +349,20 @@ class RequestDesk:
         known: Collection[str] = (),
         rate: int,
         other: Callable[[bytes, tuple[str, int]], bool] = lambda _raw, _sender: False,
+        sealed: Callable[[MoldRequest, bytes], bytes] = lambda _request, raw: raw,
         counts: DeskCounts | None = None,
     ) -> None:
-        """Off loopback, `strangers` says whether addresses that are not `known` are answered."""
+        """Off loopback, `strangers` says whether addresses that are not `known` are answered.
+
+        `sealed`: how the answer to a request travels.
+        """
         self.counts = DeskCounts() if counts is None else counts
         self._archive = archive
         self._strangers = strangers or IPv4Address(where.address).is_loopback
         self._known = frozenset(known)
         self._shares = _Shares(rate)
         self._other = other
+        self._sealed = sealed
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self._socket.settimeout(0)
@@ -342,20 +390,29 @@ class RequestDesk:
             self.counts.requests += 1
             if len(raw) != HEADER_BYTES:
                 self.counts.refused += not self._other(raw, sender)
-            elif not (self._strangers or sender[0] in self._known) or not self._shares.take(sender[0]):
+            elif not self.grant(sender):
                 self.counts.refused += 1
             else:
                 self._answer(raw, sender)
 
+    def grant(self, sender: tuple[str, int]) -> bool:
+        """Whether whoever asks from this address gets an answer now."""
+        return (self._strangers or sender[0] in self._known) and self._shares.take(sender[0])
+
+    def reply(self, raw: bytes, sender: tuple[str, int]) -> None:
+        """Send an answer."""
+        with suppress(OSError):
+            self._socket.sendto(raw, sender)
+            self.counts.answered += 1
+
     def _answer(self, raw: bytes, sender: tuple[str, int]) -> None:
         try:
-            packet = self._archive.answer(parse_request(raw))
+            wanted = parse_request(raw)
+            packet = self._archive.answer(wanted)
         except RemoteProtocolError:
             self.counts.refused += 1
             return
         if not packet:
             self.counts.unknown += 1
             return
-        with suppress(OSError):
-            self._socket.sendto(packet, sender)
-            self.counts.answered += 1
+        self.reply(self._sealed(wanted, packet), sender)

@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 from isocast.feeds.mold import MoldPacket
 from isocast.feeds.release_stamps import read_milliseconds
+from isocast.runtime.net.filters import Filter, FullBuffers, attach
+from isocast.runtime.net.sockets import dropped_of
 from isocast.striping.merging import StripeCut
 from isocast.striping.pacing import LATE_NS
 from isocast.striping.sequencer import NarrowMessage
@@ -51,6 +53,15 @@ class StripeEars:
 
     def __init__(self, interface: str, port: int) -> None:
         """No group yet."""
+        self.unfiltered = ""
+        """Why the kernel does not filter, though it was asked to."""
+        self.filtered = 0
+        """Datagrams that the kernel's filters dropped, up to the last `collect`."""
+        self.dropped = 0
+        """Datagrams that full buffers dropped."""
+        self._guard: Filter | None = None
+        self._counted = 0
+        self._full_buffers = FullBuffers()
         self._interface = interface
         self._port = port
         self._sockets: list[socket.socket] = []
@@ -65,6 +76,25 @@ class StripeEars:
     def sockets(self) -> tuple[socket.socket, ...]:
         """For the event loop."""
         return tuple(self._sockets)
+
+    def guard(self, program: Filter | None) -> None:
+        """Let the kernel drop what this program does not let pass, from now on."""
+        if program is None or program == self._guard:
+            return
+        self._guard = program
+        for one in self._sockets:
+            self.unfiltered = attach(one, program)
+
+    def collect(self) -> None:
+        """Bring the counts of what the kernel dropped up to date."""
+        total = 0
+        for one in self._sockets:
+            with suppress(OSError):
+                total += dropped_of(one)
+        full, filtered = self._full_buffers.split([max(total - self._counted, 0)])
+        self._counted = total
+        self.dropped += sum(full)
+        self.filtered += filtered
 
     def hear(self, groups: Iterable[str]) -> list[socket.socket]:
         """Be joined to these groups and no others; the sockets that are new."""
@@ -124,6 +154,8 @@ class StripeEars:
             with suppress(OSError):
                 # Otherwise it hears what other programs of this machine joined.
                 made.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
+            if self._guard is not None:
+                self.unfiltered = attach(made, self._guard)
             made.bind(("", self._port))
         except OSError as reason:
             made.close()
@@ -140,7 +172,7 @@ def _instant(ancillary: list[tuple[int, int, bytes]]) -> int:
     return time_ns()
 
 
-# ---- When the messages of narrow stripes were released, as a customer knows it: for time cuts across stripes.
+# When the messages of narrow stripes were released, as a customer knows it: for time cuts across stripes.
 #
 # Every message tells the millisecond of its release modulo 65 s; which 65 s, the moment says at which the line first
 # told that the message exists. Instants never decrease on a stripe, so whoever has a later message has passed T. A

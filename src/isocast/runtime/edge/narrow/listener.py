@@ -6,6 +6,9 @@
 
 Every line carries the whole of its stripes, so two lines take twice the rate. Who wants everything hears the group of
 repairs as well, and that counts too: what is chosen fits the line in any token period.
+
+Where nodes sign, nothing counts before a PROOF says that its sender packed it; where stripes are sold, those are heard
+that were paid for.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from functools import partial
 from time import time_ns
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -28,26 +30,34 @@ from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.mold import MoldPacket, parse_packet
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.stripe_writer import plan_version_of
+from isocast.runtime.edge.narrow.bought import bought_stripes
 from isocast.runtime.edge.narrow.choosing import Chosen
 from isocast.runtime.edge.narrow.ears import Heard, StripeEars, StripeInstants
 from isocast.runtime.edge.narrow.places import (
     edge_of,
     groups_of,
     numbers_max,
+    proof_groups_of,
     repair_groups_of,
     request_endpoint,
 )
+from isocast.runtime.edge.narrow.stripe_keys import cores_of, proof_check, proof_ns, stripe_guard
 from isocast.runtime.market.key_files import load_repair_key
-from isocast.runtime.market.model import Market, NodePlan
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
+from isocast.runtime.market.subscription import Subscription
 from isocast.security.repairs import RepairOpener, RepairRequest, write_repair_request
 from isocast.striping.merging import StripeCut
+from isocast.striping.proving import Genuine, ProofCounts, StripeProofCheck, stripe_of_session
 from isocast.striping.rates import RateMeter
 from isocast.striping.sequencer import GapRules, NarrowMessage, SequencerCounts, StripeSequencer
-from isocast.terms.errors import RemoteProtocolError
+from isocast.terms.errors import ForgeryError, RemoteProtocolError, UnpaidError
+from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.terms.market import Mic
+from isocast.terms.quantities import counted
 from isocast.wire.events import EventArray
 from isocast.wire.limits import IP_UDP_BYTES
+from isocast.wire.stripe_proofs import STRIPE_PROOF_MAGIC
 
 __all__ = ["HeardStripe", "ListenerCounts", "SilenceWatch", "StripeBatch", "StripeListener"]
 
@@ -141,7 +151,13 @@ class ListenerCounts:
     strange: int = 0
     """Datagrams that are none of ours."""
     forged: int = 0
-    """Repairs under another key."""
+    """Packets, heartbeats, proofs and repairs that nobody signed, or that are under another key."""
+    unproven: int = 0
+    """Packets whose proof did not come."""
+    unpaid: int = 0
+    """Sealed packets of stripes or periods that were not bought."""
+    filtered: int = 0
+    """Datagrams of strangers that the kernel dropped."""
     unread: int = 0
     """Batches that the program did not read in time, the oldest first."""
     by_stripe: dict[int, SequencerCounts] = field(default_factory=dict)
@@ -165,19 +181,26 @@ class StripeListener:
         seat: NodePlan,
         chosen: Chosen,
         *,
+        subscription: Subscription | None = None,
         told: Callable[[str], None] = lambda _: None,
         now: Callable[[], int] = time_ns,
     ) -> None:
-        """`chosen` says which stripes, of which lines, and whether everything is wanted."""
+        """`chosen` says which stripes, of which lines, and whether everything is wanted.
+
+        `subscription`: the package, where stripes are sold; left out, the seat's own in the keys directory.
+        """
         self.counts = ListenerCounts()
-        self.chosen = chosen
+        self.chosen = self._wanted = chosen
         self._market, self._seat, self._edge = market, seat, edge_of(market)
         self._told, self._now = told, now
         self._meter = RateMeter(market.timing.token_period_ns)
         retry_ns = max(4 * self._edge.repair_window_ns, 2 * market.timing.token_period_ns, 200 * MILLISECOND)
         self._rules = GapRules(chosen.complete, _WAIT_NS, retry_ns, from_first=chosen.from_first)
-        self._secret = load_repair_key(market) if chosen.complete else None
-        self._opener = None if self._secret is None else RepairOpener(self._secret)
+        self.proofs = proof_check(market, chosen.stripes)
+        """What judges packets; None where nobody signs."""
+        self._bought = bought_stripes(market, seat, subscription, told)
+        self._secret = load_repair_key(market) if chosen.complete and self._bought is None else None
+        self._repairs = None if self._secret is None else RepairOpener(self._secret)
         self._instants = StripeInstants()
         self._sequencers: dict[int, StripeSequencer] = {}
         self._decoders: dict[int, tuple[bytes, ItchDecoder]] = {}
@@ -189,9 +212,15 @@ class StripeListener:
         self._polling: asyncio.Task[None] | None = None
         self._watched: list[int] = []
         self._server = 0
-        self._senders: dict[str, str] = {}
+        self._senders: dict[str, NodePlan] = {}
         """Whose an address is."""
-        self._silence = SilenceWatch(max(_SILENT_NS, 4 * market.timing.token_period_ns))
+        self._refused = 0
+        """Packets and repairs under another key."""
+        self._unproven = False
+        """Whether it was told that no proofs come."""
+        self._named: dict[tuple[NodeId, int], None] = {}
+        """Whose forgeries were told, by stripe."""
+        self._silence = SilenceWatch(max(_SILENT_NS, 4 * market.timing.token_period_ns, 3 * proof_ns(market)))
         self.plan_version = 0
         """The newest plan that stocks were introduced under."""
         self.plan_changed: Callable[[int], None] = lambda _: None
@@ -209,9 +238,7 @@ class StripeListener:
         self._polling = asyncio.create_task(self._poll())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._polling is not None:
             self._polling.cancel()
             with suppress(asyncio.CancelledError):
@@ -224,21 +251,36 @@ class StripeListener:
         for handle in self._watched:
             loop.remove_reader(handle)
         self._watched.clear()
+        self.collect()
         self._ears.close()
         self._out.close()
 
+    def collect(self) -> None:
+        """Bring the count of what the kernel dropped up to date."""
+        self._ears.collect()
+        self.counts.filtered = self._ears.filtered
+
     def follow(self, chosen: Chosen) -> None:
-        """Hear these stripes, and no others."""
+        """Hear these stripes, and no others; of those that are sold, what was bought."""
+        self._wanted = chosen
+        if self._bought is not None:
+            chosen = self._bought.readable(chosen)
         self.chosen = chosen
         whole = self._market.whole or self._market
         origins = {node.origin for node in (*chosen.lines, *chosen.servers)}
-        self._senders = {node.address: node.origin for node in whole.nodes if node.origin in origins}
+        heard = [node for node in whole.nodes if node.origin in origins]
+        self._senders = {node.address: node for node in heard}
+        self._ears.guard(stripe_guard(self._market, self._senders))
+        if self.proofs is not None:
+            self.proofs.signers = frozenset([node.node for node in heard])
+            self.proofs.cores = {**self.proofs.cores, **cores_of(chosen.stripes)}
         self._silence.expect(
             [HeardStripe(line.origin, stripe.number) for line in chosen.lines for stripe in chosen.stripes], self._now()
         )
         groups: list[str] = []
         for line in chosen.lines:
             groups += groups_of(self._market, line, chosen.stripes)
+            groups += proof_groups_of(self._market, line, chosen.stripes)
         for server in chosen.servers:
             groups += repair_groups_of(self._market, server, chosen.stripes)
         for stripe in chosen.stripes:
@@ -281,7 +323,8 @@ class StripeListener:
         """A datagram of one of the groups."""
         if self._drop(heard):
             return
-        if heard.sender not in self._senders:
+        node = self._senders.get(heard.sender)
+        if node is None:
             self.counts.strange += 1
             return
         size = IP_UDP_BYTES + len(heard.raw)
@@ -289,21 +332,78 @@ class StripeListener:
         self.counts.packets += 1
         self.counts.ip_bytes += size
         try:
-            repair = heard.raw.startswith(b"ICRP")
-            raw = self._opened(heard.raw) if repair else heard.raw
-            packet = parse_packet(raw)
-            sequencer = self._sequencer_of(packet)
+            self._judge(heard, node)
+        except UnpaidError:
+            self.counts.unpaid += 1
+        except ForgeryError:
+            self._refused += 1
         except RemoteProtocolError:
             self.counts.strange += 1
+        self._count_forgeries()
+
+    def _judge(self, heard: Heard, node: NodePlan) -> None:
+        """What of a datagram is genuine, and what waited for it; RemoteProtocolError for what is none of ours."""
+        raw, repair = self._opened(heard.raw, node)
+        check = self.proofs
+        if check is None:
+            packet = parse_packet(raw)
+            self._take(Genuine(packet, node.node, heard.at, repair), node, heard.at)
             return
+        if raw.startswith(STRIPE_PROOF_MAGIC):
+            found = check.proof(raw, heard.at, repair=repair)
+        else:
+            packet = parse_packet(raw)
+            self._sequencer_of(packet)
+            found = check.heard(raw, packet, node.node, heard.at, repair=repair)
+        for one in found:
+            sender = next((other for other in self._senders.values() if other.node == one.sender), node)
+            self._take(one, sender, heard.at)
+        self._tell_forgeries(check)
+
+    def _take(self, one: Genuine, node: NodePlan, now: int) -> None:
+        """Something that its sender said."""
+        packet, repair = one.packet, one.repair
+        sequencer = self._sequencer_of(packet)
         if not repair:
-            self._silence.heard(self._senders[heard.sender], sequencer.stripe, heard.at)
-            self._instants.heard(sequencer.stripe, packet, heard.at)
-        sequencer.receive(packet, heard.at, repair=repair)
+            self._silence.heard(node.origin, sequencer.stripe, one.at)
+            self._instants.heard(sequencer.stripe, packet, one.at)
+        sequencer.receive(packet, now, repair=repair)
         self._hand_over(sequencer)
         beats = not repair and not packet.messages and not packet.is_end
         if beats and sequencer.is_whole and packet.session == sequencer.session:
-            self._instants.beat(sequencer.stripe, packet.session, sequencer.next_number, heard.at)
+            self._instants.beat(sequencer.stripe, packet.session, sequencer.next_number, one.at)
+
+    def _count_forgeries(self) -> None:
+        proven = ProofCounts() if self.proofs is None else self.proofs.counts
+        self.counts.forged, self.counts.unproven = self._refused + proven.forged, proven.unproven
+
+    def _tell_forgeries(self, check: StripeProofCheck) -> None:
+        names = {node.node: node.origin for node in self._senders.values()}
+        for one in check.news():
+            stripe = stripe_of_session(one.session)
+            if (one.sender, stripe) in self._named:
+                continue
+            self._named[one.sender, stripe] = None
+            who, what = names.get(one.sender, str(one.sender)), f"number {one.number} of stripe {stripe}"
+            if one.other is None:
+                self._told(
+                    f"{what} in the name of {who} is forged: it is dropped, and so are others, which are counted"
+                )
+            else:
+                other = names.get(one.other, str(one.other))
+                self._told(
+                    f"{who} and {other} signed different packets under {what}: one of them lies; tell the market"
+                )
+
+    def _tell_unproven(self, check: StripeProofCheck) -> None:
+        """Once: packets come, and proofs do not."""
+        if self._unproven or not check.counts.unproven or check.counts.proofs:
+            return
+        self._unproven = True
+        self._told(
+            f"packets come and no PROOF of them does, so nothing is shown: look whether the groups from "
+            f"{self._edge.proofs} on reach {self._seat.address}"
+        )
 
     def _sequencer_of(self, packet: MoldPacket) -> StripeSequencer:
         """RemoteProtocolError for a session or a number that no receiver of ours can be at: anybody can write them."""
@@ -319,25 +419,40 @@ class StripeListener:
             raise RemoteProtocolError(f"number {packet.sequence}: more than its stripe carries in a day")
         return sequencer
 
-    def _opened(self, raw: bytes) -> bytes:
-        if self._opener is None:
-            raise RemoteProtocolError("a repair, and no key of repairs")
+    def _opened(self, raw: bytes, node: NodePlan) -> tuple[bytes, bool]:
+        """(packet or PROOF, whether it is a repair)."""
+        if self._bought is not None:
+            opened = self._bought.opener.open(raw)
+            if opened.sender != node.node:
+                raise RemoteProtocolError(f"a packet in the name of {opened.sender} from the address of {node.name}")
+            return opened.raw, node.role is NodeRole.RETRANSMIT_SERVER
+        if not raw.startswith(b"ICRP"):
+            return raw, False
+        if self._repairs is None:
+            raise RemoteProtocolError("a repair, but this customer has no key for repairs")
         try:
-            return self._opener.open(raw)[2]
-        except RemoteProtocolError:
-            self.counts.forged += 1
-            raise
+            return self._repairs.open(raw)[2], True
+        except RemoteProtocolError as reason:
+            raise ForgeryError(str(reason)) from None
 
     async def _poll(self) -> None:
         while True:
             now, deadline = self._now(), NEVER
+            if self._bought is not None and await self._bought.watch(self.chosen, now):
+                self.follow(self._wanted)
+            if self.proofs is not None:
+                self.proofs.expire(now)
+                self._count_forgeries()
+                self._tell_unproven(self.proofs)
             for sequencer in self._sequencers.values():
                 lost = sequencer.counts.lost
                 for ask in sequencer.poll(now):
                     self._ask(sequencer.stripe, RepairRequest(self._seat.node, ask.session, ask.first, ask.count))
                 if sequencer.counts.lost > lost:
                     count = sequencer.counts.lost - lost
-                    self._told(f"stripe {sequencer.stripe}: {count} messages before {sequencer.next_number} are lost")
+                    self._told(
+                        f"stripe {sequencer.stripe}: {counted(count, 'message')} lost before {sequencer.next_number}"
+                    )
                 self._hand_over(sequencer)
                 deadline = min(deadline, sequencer.next_deadline())
             for text in self._silence.poll(now):
@@ -345,14 +460,15 @@ class StripeListener:
             await asyncio.sleep(max(min(deadline - self._now(), _WAIT_NS), MILLISECOND) / SECOND)
 
     def _ask(self, stripe: int, wanted: RepairRequest) -> None:
-        if self._secret is None or not self.chosen.servers:
+        secret = self._secret if self._bought is None else self._bought.request_key(stripe, self._now())
+        if secret is None or not self.chosen.servers:
             return
         core = next((one.core for one in self.chosen.stripes if one.number == stripe), None)
         server = self.chosen.servers[self._server % len(self.chosen.servers)]
         self._server += 1
         with suppress(OSError):
             where = request_endpoint(self._market, server, core)
-            self._out.sendto(write_repair_request(self._secret, wanted), where)
+            self._out.sendto(write_repair_request(secret, wanted), where)
 
     # ---- what goes out
 

@@ -8,16 +8,19 @@ from isocast.feeds.mold import HEADER_BYTES
 from isocast.runtime.market.model import EdgeTable, Market, NodePlan
 from isocast.runtime.net.sockets import Endpoint
 from isocast.security.repairs import REPAIR_OVERHEAD
+from isocast.security.stripe_seals import STRIPE_SEAL_BYTES
 from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.rates import budget_bytes
 from isocast.terms.errors import ConfigurationError
-from isocast.wire.limits import IP_UDP_BYTES
+from isocast.wire.limits import IP_UDP_BYTES, STANDARD_MTU
+from isocast.wire.stripe_proofs import stripe_proof_bytes
 
 __all__ = [
     "check_cores",
     "edge_of",
     "groups_of",
     "numbers_max",
+    "proof_groups_of",
     "repair_budget",
     "repair_groups_of",
     "repair_room",
@@ -30,6 +33,8 @@ _SHORTEST = 2 + 12
 _DAY_S = 86_400
 _LEAST = IP_UDP_BYTES + REPAIR_OVERHEAD + HEADER_BYTES + _LONGEST
 """A repair of one message."""
+_WHOLE = IP_UDP_BYTES + STRIPE_SEAL_BYTES
+"""Around a packet that is repaired as it was packed."""
 
 
 def edge_of(market: Market) -> EdgeTable:
@@ -64,6 +69,13 @@ def groups_of(market: Market, node: NodePlan, stripes: Iterable[EdgeStripe]) -> 
     return [edge_of(market).group(node.number, stripe.number) for stripe in stripes]
 
 
+def proof_groups_of(market: Market, node: NodePlan, stripes: Iterable[EdgeStripe]) -> list[str]:
+    """The groups in which one receiver proves them; none where nobody signs."""
+    if not market.security.signatures:
+        return []
+    return [edge_of(market).proof_group(node.number, stripe.number) for stripe in stripes]
+
+
 def repair_groups_of(market: Market, node: NodePlan, stripes: Iterable[EdgeStripe]) -> list[str]:
     """The groups in which one retransmit server repairs them."""
     return [edge_of(market).repair_group(node.number, stripe.number) for stripe in stripes]
@@ -75,11 +87,17 @@ def numbers_max(rate: int) -> int:
 
 
 def repair_budget(market: Market, plan: StripePlan, stripe: int) -> int:
-    """IP bytes of a stripe's repairs in any token period: a share of its own, and at least one message."""
+    """IP bytes of a stripe's repairs in any token period: a share of its own, and at least one message.
+
+    Where stripes are proven, packets are repaired as they were packed: then at least the largest packet, with a PROOF.
+    """
     found = plan.by_number.get(stripe)
     rate = 0 if found is None else found.rate
-    share = budget_bytes(rate, market.timing.token_period_ns) * edge_of(market).repair_share
-    return max(int(share), _LEAST)
+    budget = budget_bytes(rate, market.timing.token_period_ns)
+    least = _LEAST
+    if market.security.signatures:
+        least = min(budget, STANDARD_MTU) + 2 * _WHOLE + stripe_proof_bytes(1, 0)
+    return max(int(budget * edge_of(market).repair_share), least)
 
 
 def repair_room(budget: int, most: int) -> int:

@@ -15,9 +15,10 @@ from isocast.runtime.edge.narrow.plans import PlanFolder, load_plan, plan_name
 from isocast.runtime.edge.narrow.service import edge_settings
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.operate.operator_door import OperatorError, ask
-from isocast.runtime.operate.ring_change import RingChange
+from isocast.runtime.operate.orders import OperatorHand
+from isocast.runtime.operate.ring_change import RingChange, RingView
 from isocast.striping.edge import EdgeStriper
-from isocast.striping.plan import StripePlan, plan_text
+from isocast.striping.plan import StripePlan, plan_entry, plan_text
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import duration_text
 
@@ -42,6 +43,8 @@ def check_plan(market: Market, plan: StripePlan, before: StripePlan | None) -> N
     for node in edges_of(market):
         for stripe in plan.stripes:
             edge.group(node.number, stripe.number)
+            if market.security.signatures:
+                edge.proof_group(node.number, stripe.number)
     if before is None:
         return
     if plan.version <= before.version:
@@ -104,10 +107,13 @@ class PlanChange:
         if before is not None and before.digest == plan.digest:
             return views
         check_plan(self._market, plan, before)
+        hand = OperatorHand(self._market)
+        hand.insist()
         self._write(plan)
         for core in self._market.stripes:
-            member = await self._member(self._market.of_stripe(core))
-            await ask(self._market.directory_of(member), "stripe-plan", digest=plan.digest.hex())
+            member, view = await self._member(self._market.of_stripe(core))
+            order = hand.sign(plan_entry(plan), core, view.order, view.roster).order.hex()
+            await ask(self._market.directory_of(member), "stripe-plan", digest=plan.digest.hex(), order=order)
         return await self._until_followed(plan)
 
     def _write(self, plan: StripePlan) -> None:
@@ -119,11 +125,11 @@ class PlanChange:
             draft.write_text(plan_text(plan), encoding="utf-8")
             draft.replace(path)
 
-    async def _member(self, share: Market) -> str:
+    async def _member(self, share: Market) -> tuple[str, RingView]:
         views = await RingChange(share).views()
         for name, view in sorted(views.items(), key=lambda item: -item[1].held):
             if view.site in view.ring and view.mode == "normal" and not view.leaving:
-                return name
+                return name, view
         raise OperatorError(
             "no node of this machine is on the ring: wait until the ring has formed, or run this on another machine"
         )
@@ -144,7 +150,7 @@ class PlanChange:
             await asyncio.sleep(_LOOK_S)
 
 
-# ---- `[edge]` together with the plan that it names: looked at before anything is started.
+# `[edge]` together with the plan that it names: looked at before anything is started.
 
 
 def check_edge(market: Market) -> None:
@@ -155,13 +161,20 @@ def check_edge(market: Market) -> None:
     check_plan(market, load_plan(edge.plan), None)
     sites = [plan.number for plan in edges_of(market)]
     servers = [plan.number for plan in market.by_role(NodeRole.RETRANSMIT_SERVER)]
-    if not sites or not servers:
-        return
-    stripes = _span(edge.groups, sites, edge.span)
-    repairs = _span(edge.repairs, servers, edge.span)
-    if stripes[0] <= repairs[1] and repairs[0] <= stripes[1]:
-        rule = f"{edge.repairs} and what follows are groups of stripes: those are {_text(stripes)}; choose another"
-        raise ConfigurationError(market.file, "edge.repairs", rule)
+    places = [("groups", edge.groups, sites), ("repairs", edge.repairs, servers)]
+    if market.security.signatures:
+        places.append(("proofs", edge.proofs, sites))
+    taken: dict[str, tuple[int, int]] = {}
+    for name, base, numbers in places:
+        if not numbers:
+            continue
+        span = _span(base, numbers, edge.span)
+        for other, theirs in taken.items():
+            if theirs[0] <= span[1] and span[0] <= theirs[1]:
+                what = {"groups": "stripes"}.get(other, other)
+                rule = f"{base} and what follows are groups of {what}: those are {_text(theirs)}; choose another"
+                raise ConfigurationError(market.file, f"edge.{name}", rule)
+        taken[name] = span
 
 
 def edge_advice(market: Market) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from isocast.runtime.market.model import EdgeTable
 from isocast.striping.plan import StripePlan, read_plan
 from isocast.terms.errors import ConfigurationError, JournalError
-from isocast.wire.packets import ControlEntry, ControlKind, digest_of
+from isocast.wire.packets import ControlEntry, ControlKind, short_digest_of
 
 __all__ = ["PLAN_NOTES", "PlanFolder", "PlanNote", "PlanNotes", "load_plan", "plan_name"]
 
@@ -129,7 +129,7 @@ class PlanNotes:
         try:
             whole = os.fstat(handle).st_size // _ROW.size * _ROW.size
             os.ftruncate(handle, whole)  # A row that a crash cut was never rested on.
-            os.write(handle, row + digest_of(row))
+            os.write(handle, row + short_digest_of(row))
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -145,7 +145,7 @@ class PlanNotes:
             return
         for at in range(0, len(raw) // _ROW.size * _ROW.size, _ROW.size):
             row = raw[at : at + _ROW.size]
-            if digest_of(row[:-_DIGEST]) != row[-_DIGEST:]:
+            if short_digest_of(row[:-_DIGEST]) != row[-_DIGEST:]:
                 raise JournalError(str(self._path), f"is damaged at byte {self._read}")
             token, instant, first, version, length, body, _ = _ROW.unpack(row)
             self._read += _ROW.size

@@ -21,23 +21,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from isocast.feeds.mold import MoldRequest
 from isocast.nodes.stripe_sender import ArchiveStripe, PartReleased, StripeSender, StripeSenderInput, StripeSent
 from isocast.ring.inputs import TimerFired
 from isocast.runtime.disk.journal_reader import JournalCursor
-from isocast.runtime.edge.narrow.archive import RequestDesk, StripeArchive
+from isocast.runtime.edge.narrow.archive import RequestDesk, StripeArchive, read_proof_request
 from isocast.runtime.edge.narrow.places import check_cores, edge_of, request_endpoint
 from isocast.runtime.edge.narrow.plans import PLAN_NOTES, PlanFolder, PlanNote, PlanNotes
+from isocast.runtime.edge.narrow.stripe_keys import SenderKeys, period_instant, proof_ns, seal_bytes
 from isocast.runtime.hosts.edge_process import TOKEN_PASSED
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.net.door import visit
+from isocast.runtime.net.door import visit_node
 from isocast.runtime.net.door_keys import core_door_key, core_visitor
 from isocast.striping.edge import EdgeSettings
 from isocast.striping.engine import EngineState, StripeEngine, read_engine_state
+from isocast.striping.pacing import SendStripe
 from isocast.striping.plan import StripePlan, read_plan_entry
+from isocast.striping.proving import PACKETS_A_PROOF, stripe_of_session
 from isocast.striping.released import ReleasedPart, part_of_block
-from isocast.striping.sizes import FEED_SIZES
+from isocast.striping.sizes import feed_sizes
 from isocast.terms.errors import (
     ConfigurationError,
     IsocastError,
@@ -63,7 +67,7 @@ __all__ = [
 ]
 
 
-# ---- Follows a receiver's journal: what it released, token by token, with the plans that its tokens announced.
+# Follows a receiver's journal: what it released, token by token, with the plans that its tokens announced.
 #
 # The journal has no empty tokens. That one has passed is worth knowing, because what waits for a stripe may then leave;
 # the receiver says so while it runs (`TokenPassed`), and nothing is lost if it does not.
@@ -175,14 +179,17 @@ _PARTS_AT_ONCE = 64
 def edge_settings(market: Market) -> EdgeSettings:
     """What all receivers of a market agree on beside the plan."""
     edge, timing = edge_of(market), market.timing
+    proven, sealed = proof_ns(market), seal_bytes(market)
     return EdgeSettings(
         timing.token_period_ns,
         timing.release_delay_ns,
         market.release_rate,
         edge.patience,
-        sizes=FEED_SIZES,
+        sizes=feed_sizes(proven=bool(proven), seal_bytes=sealed),
         introduce_ns=edge.introduce_ns,
         zone=edge.zone,
+        proof_ns=proven,
+        seal_bytes=sealed,
     )
 
 
@@ -196,6 +203,7 @@ class EdgeService:
         self._home = market.directory_of(plan.name)
         self._directory = self._home / "edge"
         self._settings = edge_settings(market)
+        self._keys = SenderKeys(market, plan)
         self._folder = PlanFolder(self._edge)
         self._backlog: deque[ReleasedPart] = deque()
         self._blocked = ""
@@ -217,10 +225,12 @@ class EdgeService:
                 strangers=self._edge.requests,
                 known=servers,
                 rate=self._edge.request_rate,
+                other=self._asked,
+                sealed=self._sealed,
             )
             opened.callback(self.desk.close)
             self._check_groups(engine.striper.plan)
-            self.sender = StripeSender(engine, self.archive.newest(), now())
+            self.sender = StripeSender(engine, self.archive.newest(), now(), self._keys.prover)
             self._follower = JournalFollower(self._home, self.engine.next_sequence, self.engine.striper.token_number)
             opened.callback(self._leave_journal)
             self._closing = opened.pop_all()
@@ -297,6 +307,8 @@ class EdgeService:
                     await self._take_over()
                 busy = self.advance()
                 self._tell(TimerFired())
+                if fault := self._keys.refresh(self._now()):
+                    self._alarm("edge-roster", fault, "it signs on with the key that it has")
                 if self._now() >= self._kept_at + _KEEP_NS:
                     self._kept_at = self._now()
                     self._keep()
@@ -383,7 +395,7 @@ class EdgeService:
                 made = effect.packet
                 self.archive.append(made.session, made.number, made.count, made.due, made.raw)
             else:
-                taken = self._send(effect.stripe, effect.raw)
+                taken = self._send(effect)
                 effects.extend(self.sender.step(StripeSent(effect.stripe, taken), self._now()))
 
     def _know_plans(self, part: ReleasedPart) -> bool:
@@ -417,9 +429,40 @@ class EdgeService:
     def _check_groups(self, plan: StripePlan) -> None:
         for stripe in plan.of_core(self._plan.stripe):
             self._edge.group(self._plan.number, stripe.number)
+            if self._keys.prover is not None:
+                self._edge.proof_group(self._plan.number, stripe.number)
 
-    def _send(self, stripe: int, raw: bytes) -> bool:
-        where = self._edge.group(self._plan.number, stripe), self._edge.port
+    def _sealed(self, wanted: MoldRequest, raw: bytes) -> bytes:
+        """The answer to a request: for whoever paid for the time at which it was due."""
+        sealer = self._keys.sealer
+        if sealer is None:
+            return raw
+        instant = period_instant(self._market, self.archive.due(wanted.session, wanted.sequence))
+        return sealer.seal(stripe_of_session(wanted.session), instant, raw)
+
+    def _asked(self, raw: bytes, sender: tuple[str, int]) -> bool:
+        """Somebody lacks the proofs of packets: sign them anew."""
+        prover = self._keys.prover
+        if prover is None:
+            return False
+        try:
+            wanted = read_proof_request(raw)
+        except RemoteProtocolError:
+            return False
+        if not self.desk.grant(sender):
+            return False
+        packets = self.archive.run(wanted.session, wanted.sequence, wanted.count, PACKETS_A_PROOF)
+        if packets:
+            made = prover.prove_packets(packets, self._now())
+            self.desk.reply(self._sealed(wanted, made), sender)
+        return True
+
+    def _send(self, effect: SendStripe) -> bool:
+        group = self._edge.proof_group if effect.proof else self._edge.group
+        where = group(self._plan.number, effect.stripe), self._edge.port
+        raw = effect.raw
+        if self._keys.sealer is not None:
+            raw = self._keys.sealer.seal(effect.stripe, period_instant(self._market, effect.instant), raw)
         try:
             self._socket.sendto(raw, where)
         except OSError as reason:
@@ -442,6 +485,7 @@ class EdgeService:
             "messages": counts.messages,
             "ip_bytes": counts.ip_bytes,
             "heartbeats": counts.heartbeats,
+            "proofs": counts.proofs,
             "not_sent": counts.not_sent,
             "not_sent_messages": counts.not_sent_messages,
             "late_ns": counts.late_ns // max(counts.packets, 1),
@@ -470,7 +514,7 @@ def _outlet(address: str, ttl: int) -> socket.socket:
     return made
 
 
-# ---- The state of another receiver's narrow stripes, for one whose journal does not say all that happened.
+# The state of another receiver's narrow stripes, for one whose journal does not say all that happened.
 #
 # A receiver that was away long enough fills its journal from others, and what it gets so does not say which plans were
 # announced meanwhile. Any other edge of the same stripe knows the next numbers, what waits and what was introduced.
@@ -495,7 +539,7 @@ async def _state_of(market: Market, plan: NodePlan, other: NodePlan) -> EngineSt
         key = core_door_key(market, load_keys(market, plan), name)
         if key is None:
             return None
-        here = await visit(other.address, other.tcp_port, name, key)
+        here = await visit_node(market, other, name, key)
         try:
             await here.send(SnapshotWanted())
             async with asyncio.timeout(_SILENCE_S):
@@ -506,7 +550,7 @@ async def _state_of(market: Market, plan: NodePlan, other: NodePlan) -> EngineSt
         return None
 
 
-# ---- The process of a receiver's narrow stripes, between the pipe that the receiver writes and the one that it
+# The process of a receiver's narrow stripes, between the pipe that the receiver writes and the one that it
 # reads.
 
 

@@ -1,0 +1,161 @@
+"""`isocast certs`: make, renew and show the certificates of a market's doors and pages. No command shows a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.options import Config, Flag
+from isocast.cli.render import line, show_json, show_table
+from isocast.terms.quantities import counted
+
+if TYPE_CHECKING:
+    from isocast.runtime.market.certificates import CertificateFile
+    from isocast.runtime.market.model import Market
+
+__all__ = ["app"]
+
+app = App(
+    name="certs",
+    help="Make, renew and show the certificates of a market's doors and pages.",
+    help_epilogue="Start with:\n\n    isocast certs init --config market.toml\n",
+)
+
+_WRONG = 1
+_DAYS_MAX = 36_500
+_SHOWN = 16
+
+
+@app.command(
+    help_epilogue="""Examples:
+
+    isocast certs init --config market.toml
+
+`isocast keys init` does the same for a market whose addresses are not loopback. Copy tls/ca.crt to every machine, a
+node's two files to where it runs, and keep tls/ca.key offline.
+"""
+)
+def init(*, config: Config = None, json: Flag = False) -> int:
+    """Make the market's own authority, a certificate for each node, and the token of status pages, where missing.
+
+    Parameters
+    ----------
+    config
+        The market's TOML file.
+    json
+        Print one JSON object instead of a table.
+    """
+    from isocast.runtime.market.certificates import init_certificates
+
+    market = _market(config)
+    files = init_certificates(market)
+    if json:
+        show_json(_as_json(market, files))
+        return 0
+    rows = [(file.name, "made" if file.made else "kept: it exists") for file in files]
+    show_table(f"Certificates in {market.keys_directory / 'tls'}", ("certificate", ""), rows)
+    made = sum(file.made for file in files)
+    line(f"{made} made, {len(files) - made} kept.")
+    return 0
+
+
+@app.command(
+    help_epilogue="""Examples:
+
+    isocast certs node london --config market.toml
+
+Run it where tls/ca.key is, copy london.crt and london.key to where the node runs, and restart it.
+"""
+)
+def node(
+    name: str,
+    *,
+    config: Config = None,
+    days: Annotated[int, Parameter(validator=Number(gte=1, lte=_DAYS_MAX))] = 825,
+) -> int:
+    """Make a new key and certificate for one node, in place of the old ones.
+
+    Parameters
+    ----------
+    name
+        The node's table in the market file.
+    config
+        The market's TOML file.
+    days
+        How long the certificate is good.
+    """
+    from isocast.runtime.market.certificates import renew_certificate
+
+    made = renew_certificate(_market(config), name, days=days)
+    key = made.path.with_suffix(".key").name
+    line(f"{made.path} is new: copy it and {key} to the machine of {name}, and restart that node.")
+    return 0
+
+
+@app.command(
+    help_epilogue="""Examples:
+
+    isocast certs show --config market.toml
+
+Equal fingerprints on two machines mean equal certificates. Exit code: 0 fine, 1 something is wrong, 2 bad input.
+"""
+)
+def show(*, config: Config = None, json: Flag = False) -> int:
+    """Show the certificates that are on this machine: fingerprint, addresses, end, and what is wrong with them.
+
+    Parameters
+    ----------
+    config
+        The market's TOML file.
+    json
+        Print one JSON object instead of a table.
+    """
+    from isocast.runtime.market.certificates import read_certificates
+
+    market = _market(config)
+    files = read_certificates(market)
+    faults = sum(bool(file.fault) for file in files)
+    if json:
+        show_json(_as_json(market, files))
+    else:
+        rows = [
+            (
+                file.name,
+                file.fingerprint[:_SHOWN] or "–",
+                ", ".join(file.names) or "–",
+                f"{file.ends:%Y-%m-%d}" if file.ends else "–",
+                file.fault or "fine",
+            )
+            for file in files
+        ]
+        columns = ("certificate", "fingerprint", "for", "good until", "")
+        show_table(f"Certificates in {market.keys_directory / 'tls'}", columns, rows)
+        line(f"{counted(len(files), 'certificate')}, {faults or 'none'} with a fault.")
+    return _WRONG if faults else 0
+
+
+def _market(config: Config) -> Market:
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
+
+    return load_market(find_market(config, running=False))
+
+
+def _as_json(market: Market, files: Sequence[CertificateFile]) -> dict[str, object]:
+    return {
+        "directory": str(market.keys_directory / "tls"),
+        "certificates": [
+            {
+                "name": file.name,
+                "made": file.made,
+                "fault": file.fault,
+                "fingerprint": file.fingerprint,
+                "for": list(file.names),
+                "good_until": file.ends.isoformat() if file.ends else None,
+            }
+            for file in files
+        ],
+    }

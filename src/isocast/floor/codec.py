@@ -1,0 +1,332 @@
+"""Floor events as bytes: what an opaque message of a floor's topic carries, one event in each message.
+
+    0      1
+    | kind | fields of the kind |     little-endian, without padding; text is a length and ASCII
+
+An optional field is there where its bit is set. An event has one spelling: bytes behind it, unknown bits and text that
+is not printable are refused, so that no two sites read the same bytes in two ways.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+from struct import Struct, error
+from typing import Any, Final, TypeVar, assert_never
+
+from isocast.floor.events import (
+    AuctionKind,
+    Bid,
+    Cancel,
+    Commit,
+    Crossing,
+    Directory,
+    Event,
+    Lot,
+    MarketKind,
+    Order,
+    OwnRule,
+    Phase,
+    PriceRule,
+    Replace,
+    Reveal,
+    Share,
+    Status,
+    Take,
+)
+from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.terms.market import Side
+
+__all__ = ["DIGEST_BYTES", "NONCE_BYTES", "SYMBOL_MAX", "decode_event", "encode_event", "floor_topic"]
+
+SYMBOL_MAX: Final = 12
+DIGEST_BYTES: Final = 32
+NONCE_BYTES: Final = 16
+_SYMBOL_CHARACTERS: Final = bytes(range(0x21, 0x7F))
+
+
+class _Kind(IntEnum):
+    DIRECTORY = 1
+    STATUS = 2
+    ORDER = 3
+    CANCEL = 4
+    REPLACE = 5
+    LOT = 6
+    COMMIT = 7
+    REVEAL = 8
+    BID = 9
+    TAKE = 10
+
+
+class _Bit(IntFlag):
+    MARKET = 1
+    IMMEDIATE = 2
+    ALL = 4
+    POST_ONLY = 8
+    DAY = 16
+    OFFER = 32
+    TRIGGER = 64
+    DEADLINE = 128
+    UNTIL = 256
+    AT_OPEN = 512
+    AT_CLOSE = 1024
+    DISPLAY = 2048
+
+
+_ORDER_BITS: Final = int(sum(_Bit))
+_REPLACE_QUANTITY, _REPLACE_PRICE, _REPLACE_TRIGGER = 1, 2, 4
+
+_DIRECTORY = Struct("<qqBBBBIIqBqB")
+_STATUS = Struct("<B")
+_ORDER = Struct("<QIIBHqq")
+_CANCEL = Struct("<QIq")
+_REPLACE = Struct("<QIB")
+_LOT = Struct("<QIBqqqqqqq")
+_COMMIT = Struct(f"<QIQq{DIGEST_BYTES}s")
+_REVEAL = Struct(f"<QIq{NONCE_BYTES}s")
+_BID = Struct("<QIQqq")
+_TAKE = Struct("<QIQq")
+_WHOLE = Struct("<q")
+
+_MARKETS: Final = tuple(MarketKind)
+_PRICES: Final = tuple(PriceRule)
+_OWN: Final = tuple(OwnRule)
+_SHARES: Final = tuple(Share)
+_PHASES: Final = tuple(Phase)
+_AUCTIONS: Final = tuple(AuctionKind)
+
+T = TypeVar("T")
+
+
+def floor_topic(floor: str) -> str:
+    """The topic of a floor's events: orders, what its operator says, lots and bids."""
+    return f"floor/{floor}"
+
+
+def encode_event(event: Event) -> bytes:
+    """The bytes of an event; LocalProtocolError for one that does not fit."""
+    try:
+        return _encoded(event)
+    except (error, UnicodeEncodeError) as reason:
+        raise LocalProtocolError(f"an event that does not fit: {event}") from reason
+
+
+def _encoded(event: Event) -> bytes:
+    match event:
+        case Directory():
+            fixed = _DIRECTORY.pack(
+                event.tick,
+                event.lot,
+                _MARKETS.index(event.market),
+                _PRICES.index(event.price_rule),
+                _OWN.index(event.own_rule),
+                _SHARES.index(event.share),
+                event.collar_bp,
+                event.band_bp,
+                event.pause_ns,
+                event.reference is not None,
+                event.reference or 0,
+                _PHASES.index(event.phase),
+            )
+            return bytes([_Kind.DIRECTORY]) + _text(event.symbol) + fixed
+        case Status():
+            return bytes([_Kind.STATUS]) + _text(event.symbol or "") + _STATUS.pack(_PHASES.index(event.phase))
+        case Order():
+            return bytes([_Kind.ORDER]) + _order(event)
+        case Cancel():
+            return bytes([_Kind.CANCEL]) + _CANCEL.pack(*event)
+        case Replace():
+            given = (event.quantity, event.price, event.trigger)
+            bits = sum(1 << place for place, value in enumerate(given) if value is not None)
+            values = b"".join(_WHOLE.pack(value) for value in given if value is not None)
+            return bytes([_Kind.REPLACE]) + _REPLACE.pack(event.id, event.account, bits) + values
+        case Lot():
+            numbers = event.quantity, event.reserve, event.closes_at, event.window_ns, event.forfeit
+            fixed = _LOT.pack(
+                event.id, event.account, _AUCTIONS.index(event.auction), *numbers, event.start, event.step
+            )
+            return bytes([_Kind.LOT]) + _text(event.symbol) + fixed
+        case Commit():
+            if len(event.digest) != DIGEST_BYTES:
+                raise LocalProtocolError(f"a commitment of {len(event.digest)} bytes")
+            return bytes([_Kind.COMMIT]) + _COMMIT.pack(*event)
+        case Reveal():
+            if len(event.nonce) != NONCE_BYTES:
+                raise LocalProtocolError(f"a nonce of {len(event.nonce)} bytes")
+            return bytes([_Kind.REVEAL]) + _REVEAL.pack(*event)
+        case Bid():
+            return bytes([_Kind.BID]) + _BID.pack(*event)
+        case Take():
+            return bytes([_Kind.TAKE]) + _TAKE.pack(*event)
+        case _:
+            assert_never(event)
+
+
+def _text(text: str) -> bytes:
+    if len(text) > SYMBOL_MAX or not text.isascii() or not (text.isprintable() or not text) or " " in text:
+        raise LocalProtocolError(f"symbol {text!r}: 1 to {SYMBOL_MAX} printable ASCII characters are allowed")
+    return bytes([len(text)]) + text.encode("ascii")
+
+
+def _order(order: Order) -> bytes:
+    bits = (
+        order.is_market * _Bit.MARKET
+        | order.is_immediate * _Bit.IMMEDIATE
+        | order.is_all * _Bit.ALL
+        | order.is_post_only * _Bit.POST_ONLY
+        | order.is_day * _Bit.DAY
+        | order.is_offer * _Bit.OFFER
+        | (order.trigger is not None) * _Bit.TRIGGER
+        | (order.deadline is not None) * _Bit.DEADLINE
+        | (order.until is not None) * _Bit.UNTIL
+        | (order.at is Crossing.OPEN) * _Bit.AT_OPEN
+        | (order.at is Crossing.CLOSE) * _Bit.AT_CLOSE
+        | (order.display != 0) * _Bit.DISPLAY
+    )
+    fixed = _ORDER.pack(order.id, order.account, order.owner, order.side, bits, order.quantity, order.price)
+    further = [order.trigger, order.deadline, order.until, order.display or None]
+    return fixed + _text(order.symbol) + b"".join(_WHOLE.pack(value) for value in further if value is not None)
+
+
+# Reading ------------------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Takes an event's bytes apart, front to back."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 1
+
+    def take(self, fields: Struct) -> tuple[Any, ...]:
+        found = fields.unpack_from(self._data, self._at)
+        self._at += fields.size
+        return found
+
+    def whole(self) -> int:
+        return int(self.take(_WHOLE)[0])
+
+    def text(self, *, may_be_empty: bool = False) -> str:
+        if self._at >= len(self._data):
+            raise RemoteProtocolError("an event of a floor ends too early")
+        end = self._at + 1 + self._data[self._at]
+        raw = self._data[self._at + 1 : end]
+        self._at = end
+        if end > len(self._data) or len(raw) > SYMBOL_MAX or raw.translate(None, _SYMBOL_CHARACTERS):
+            raise RemoteProtocolError(f"the symbol of an event is {raw!r}")
+        if not raw and not may_be_empty:
+            raise RemoteProtocolError("an event without its symbol")
+        return raw.decode("ascii")
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise RemoteProtocolError(f"{len(self._data) - self._at} bytes behind an event")
+
+
+def decode_event(data: bytes) -> Event:
+    """The event; RemoteProtocolError for anything that `encode_event` would not have made."""
+    if not data:
+        raise RemoteProtocolError("an event without bytes")
+    reader = _Reader(data)
+    try:
+        event = _decoded(_Kind(data[0]), reader)
+    except (error, ValueError, IndexError) as reason:
+        raise RemoteProtocolError(f"no event of a floor: kind {data[0]}, {len(data)} bytes") from reason
+    reader.end()
+    return event
+
+
+def _decoded(kind: _Kind, reader: _Reader) -> Event:
+    match kind:
+        case _Kind.DIRECTORY:
+            return _read_directory(reader)
+        case _Kind.STATUS:
+            symbol = reader.text(may_be_empty=True) or None
+            return Status(symbol, _one_of(_PHASES, reader.take(_STATUS)[0]))
+        case _Kind.ORDER:
+            return _read_order(reader)
+        case _Kind.CANCEL:
+            return Cancel(*reader.take(_CANCEL))
+        case _Kind.REPLACE:
+            number, account, bits = reader.take(_REPLACE)
+            if bits > _REPLACE_QUANTITY | _REPLACE_PRICE | _REPLACE_TRIGGER:
+                raise RemoteProtocolError(f"a replace with unknown bits {bits}")
+            quantity, price, trigger = [reader.whole() if bits & 1 << place else None for place in range(3)]
+            return Replace(number, account, quantity, price, trigger)
+        case _Kind.LOT:
+            symbol = reader.text()
+            number, account, auction, *numbers = reader.take(_LOT)
+            return Lot(number, account, symbol, _one_of(_AUCTIONS, auction), *numbers)
+        case _Kind.COMMIT:
+            return Commit(*reader.take(_COMMIT))
+        case _Kind.REVEAL:
+            return Reveal(*reader.take(_REVEAL))
+        case _Kind.BID:
+            return Bid(*reader.take(_BID))
+        case _Kind.TAKE:
+            return Take(*reader.take(_TAKE))
+        case _:
+            assert_never(kind)
+
+
+def _one_of(values: tuple[T, ...], index: int) -> T:
+    if not 0 <= index < len(values):
+        raise RemoteProtocolError(f"an event with an unknown choice {index}")
+    return values[index]
+
+
+def _read_directory(reader: _Reader) -> Directory:
+    symbol = reader.text()
+    tick, lot, market, price_rule, own, share, collar, band, pause, has_reference, reference, phase = reader.take(
+        _DIRECTORY
+    )
+    if has_reference > 1 or (reference and not has_reference):
+        raise RemoteProtocolError("a directory with a reference that it does not have")
+    if tick <= 0 or lot <= 0 or pause < 0:
+        raise RemoteProtocolError(f"a directory with tick {tick}, lot {lot}, pause {pause}")
+    return Directory(
+        symbol,
+        tick,
+        lot,
+        _one_of(_MARKETS, market),
+        _one_of(_PRICES, price_rule),
+        _one_of(_OWN, own),
+        _one_of(_SHARES, share),
+        collar,
+        band,
+        pause,
+        reference if has_reference else None,
+        _one_of(_PHASES, phase),
+    )
+
+
+def _read_order(reader: _Reader) -> Order:
+    number, account, owner, side, bits, quantity, price = reader.take(_ORDER)
+    if bits & ~_ORDER_BITS or (bits & _Bit.AT_OPEN and bits & _Bit.AT_CLOSE):
+        raise RemoteProtocolError(f"an order with unknown bits {bits:#x}")
+    symbol = reader.text()
+    trigger, deadline, until, display = [
+        reader.whole() if bits & bit else None for bit in (_Bit.TRIGGER, _Bit.DEADLINE, _Bit.UNTIL, _Bit.DISPLAY)
+    ]
+    if display == 0:
+        raise RemoteProtocolError("an order that shows nothing")
+    at = Crossing.OPEN if bits & _Bit.AT_OPEN else Crossing.CLOSE if bits & _Bit.AT_CLOSE else None
+    return Order(
+        id=number,
+        account=account,
+        symbol=symbol,
+        side=Side(side),
+        quantity=quantity,
+        price=price,
+        owner=owner,
+        is_market=bool(bits & _Bit.MARKET),
+        is_immediate=bool(bits & _Bit.IMMEDIATE),
+        is_all=bool(bits & _Bit.ALL),
+        is_post_only=bool(bits & _Bit.POST_ONLY),
+        is_day=bool(bits & _Bit.DAY),
+        is_offer=bool(bits & _Bit.OFFER),
+        trigger=trigger,
+        deadline=deadline,
+        until=until,
+        at=at,
+        display=display or 0,
+    )

@@ -1,0 +1,207 @@
+"""Trading floors in the lake (§7.2, §7.3): their orders, and their trades with what became of them.
+
+    messages = spark.read.format("isocast").option("frame", "messages").load("data")
+    trades = floor_trades(messages, "XISO")
+
+Both start from the opaque messages of journals. Orders are decoded one by one, in any number of tasks. Trades are a
+function of the whole sequence, so one task computes a floor's, by the same rules as a receiver; several floors are
+several tasks. What several receivers released counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+
+from isocast.floor.codec import decode_event, floor_topic
+from isocast.floor.confirming import ConfirmationFollower, Confirmed, ReportDiffers, Tentative
+from isocast.floor.events import Bid, Cancel, Commit, Event, Lot, Order, Replace, Reveal, Take
+from isocast.floor.following import FloorFollower, FloorMessage
+from isocast.floor.reporting import report_topic
+from isocast.terms.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ORDERS_SCHEMA", "TRADES_SCHEMA", "floor_orders", "floor_trades", "order_rows", "trade_rows"]
+
+_PSEUDONYM_BYTES: Final = 8
+_IDENTITY: Final = ["stripe", "sequence", "index"]
+_NEEDED: Final = [*_IDENTITY, "token", "instant_ns", "topic", "payload"]
+
+ORDERS_SCHEMA: Final = StructType(
+    [
+        StructField("sequence", LongType(), nullable=False),
+        StructField("index", LongType(), nullable=False),
+        StructField("token", LongType(), nullable=False),
+        StructField("instant_ns", LongType(), nullable=False),
+        StructField("kind", StringType(), nullable=False),
+        StructField("account", StringType(), nullable=False),
+        StructField("order", StringType(), nullable=False),
+        StructField("symbol", StringType()),
+        StructField("side", StringType()),
+        StructField("quantity", LongType()),
+        StructField("price", LongType()),
+        StructField("trigger", LongType()),
+    ]
+)
+"""Account and order are texts: numbers of 64 bits without a sign, or pseudonyms."""
+
+TRADES_SCHEMA: Final = StructType(
+    [
+        StructField("floor", StringType(), nullable=False),
+        StructField("trade", LongType(), nullable=False),
+        StructField("token", LongType(), nullable=False),
+        StructField("instant_ns", LongType(), nullable=False),
+        StructField("symbol", StringType(), nullable=False),
+        StructField("price", LongType(), nullable=False),
+        StructField("quantity", LongType(), nullable=False),
+        StructField("buy", StringType(), nullable=False),
+        StructField("sell", StringType(), nullable=False),
+        StructField("auction", BooleanType(), nullable=False),
+        StructField("own", BooleanType(), nullable=False),
+        StructField("state", StringType(), nullable=False),
+        StructField("confirmed_token", LongType()),
+        StructField("confirmed_ns", LongType()),
+        StructField("differing_reports", LongType(), nullable=False),
+    ]
+)
+"""`state` is tentative or confirmed. `differing_reports` is one figure for the floor, in every row: 0 is right."""
+
+
+def floor_orders(messages: DataFrame, floor: str, pseudonyms: bytes = b"") -> DataFrame:
+    """What traders entered, one row for each event that an account sent; bytes that are no event have no row.
+
+    With a secret of at least 16 bytes as `pseudonyms`, accounts and orders appear as keyed hashes: the same account is
+    the same text everywhere, and nobody without the secret learns whose it is.
+    """
+    if pseudonyms and len(pseudonyms) < 2 * _PSEUDONYM_BYTES:
+        raise ValueError("a secret for pseudonyms has at least 16 bytes")
+
+    def decoded(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        import pandas as pd  # noqa: PLC0415 - on the worker
+
+        for frame in frames:
+            rows = list(order_rows(frame.to_dict("records"), pseudonyms))
+            yield pd.DataFrame(rows, columns=ORDERS_SCHEMA.names).astype(object)
+
+    return _once(messages, [floor_topic(floor)]).mapInPandas(decoded, ORDERS_SCHEMA)
+
+
+def floor_trades(messages: DataFrame, floor: str) -> DataFrame:
+    """Every trade of a floor, computed anew from the sequence, with the state that arbiters' reports gave it."""
+
+    def traded(frame: pd.DataFrame) -> pd.DataFrame:
+        import pandas as pd  # noqa: PLC0415 - on the worker
+
+        ordered = frame.sort_values(_IDENTITY).to_dict("records")
+        return pd.DataFrame(trade_rows(ordered, floor), columns=TRADES_SCHEMA.names).astype(object)
+
+    sequence = _once(messages, [floor_topic(floor), report_topic(floor)])
+    return sequence.groupBy(F.lit(floor)).applyInPandas(traded, TRADES_SCHEMA)
+
+
+def _once(messages: DataFrame, topics: list[str]) -> DataFrame:
+    """Each message of these topics once, whoever released it."""
+    return messages.where(F.col("topic").isin(topics)).select(*_NEEDED).dropDuplicates(_IDENTITY)
+
+
+# One task -----------------------------------------------------------------------------------------------------------
+
+
+def order_rows(rows: Iterable[dict[Any, Any]], pseudonyms: bytes = b"") -> Iterator[tuple[object, ...]]:
+    """The rows of `floor_orders` for some messages."""
+
+    def told(number: int) -> str:
+        if not pseudonyms:
+            return str(number)
+        return blake2b(str(number).encode(), digest_size=_PSEUDONYM_BYTES, key=pseudonyms[:64]).hexdigest()
+
+    for row in rows:
+        try:
+            event = decode_event(bytes(row["payload"]))
+        except RemoteProtocolError:
+            continue
+        fields = _fields(event)
+        if fields is None:
+            continue
+        kind, number, account, *rest = fields
+        where = int(row["sequence"]), int(row["index"]), int(row["token"]), int(row["instant_ns"])
+        yield (*where, kind, told(account), told(number), *rest)
+
+
+def _fields(event: Event) -> tuple[Any, ...] | None:
+    """Kind, id, account, symbol, side, quantity, price and trigger; None for what an operator says."""
+    match event:
+        case Order():
+            kind = "offer" if event.is_offer else "order"
+            side = event.side.name.lower()
+            return kind, event.id, event.account, event.symbol, side, event.quantity, event.price, event.trigger
+        case Cancel():
+            return "cancel", event.id, event.account, None, None, event.quantity, None, None
+        case Replace():
+            return "replace", event.id, event.account, None, None, event.quantity, event.price, event.trigger
+        case Lot():
+            return "lot", event.id, event.account, event.symbol, "sell", event.quantity, event.reserve, None
+        case Commit():
+            return "commit", event.id, event.account, None, "buy", None, None, None
+        case Reveal():
+            return "reveal", event.id, event.account, None, "buy", None, event.price, None
+        case Bid():
+            return "bid", event.id, event.account, None, "buy", event.quantity, event.ceiling, None
+        case Take():
+            return "take", event.id, event.account, None, None, event.quantity, None, None
+        case _:
+            return None
+
+
+def trade_rows(rows: Iterable[dict[Any, Any]], floor: str) -> list[tuple[object, ...]]:
+    """The rows of `floor_trades` for the messages of one floor, in the order of the sequence."""
+    follower = ConfirmationFollower(FloorFollower(floor))
+    made: dict[int, tuple[object, ...]] = {}
+    confirmed: dict[int, tuple[int, int]] = {}
+    differing = 0
+    news: list[object] = []
+    instant = 0
+    for row in rows:
+        instant = int(row["instant_ns"])
+        message = FloorMessage(int(row["sequence"]), row["topic"], bytes(row["payload"]))
+        news = [*follower.hear(int(row["token"]), instant, message)]
+        differing += _note(news, instant, made, confirmed)
+    differing += _note([*follower.finish()], instant, made, confirmed)
+    return [
+        (
+            floor,
+            *fields,
+            "confirmed" if number in confirmed else "tentative",
+            *confirmed.get(number, (None, None)),
+            differing,
+        )
+        for number, fields in made.items()
+    ]
+
+
+def _note(
+    news: Iterable[object], instant: int, made: dict[int, tuple[object, ...]], confirmed: dict[int, tuple[int, int]]
+) -> int:
+    """Keep what is new; how many reports differ."""
+    differing = 0
+    for one in news:
+        match one:
+            case Tentative(step):
+                for trade in step.trades:
+                    places = trade.number, step.token, step.instant
+                    deal = trade.symbol, trade.price, trade.quantity, str(trade.buy), str(trade.sell)
+                    made[trade.number] = (*places, *deal, trade.is_auction, trade.is_own)
+            case Confirmed(trades, token):
+                confirmed.update({trade.number: (token, instant) for trade in trades})
+            case ReportDiffers():
+                differing += 1
+            case _:
+                pass
+    return differing

@@ -1,0 +1,300 @@
+"""What traders say to a gateway, what they hear, and the one interface behind every way in.
+
+FIX, HTTPS and Python clients translate to and from these; none of them knows the books, the database or the market, so
+that one order means the same on all of them. Prices are whole price units (10⁻⁴ of the currency), quantities whole
+units of a symbol, instants nanoseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol, TypeAlias
+
+from isocast.orders.needs import Side
+
+__all__ = [
+    "CLIENT_ID_MAX",
+    "BalanceLine",
+    "CancelRequest",
+    "Desk",
+    "Lifetime",
+    "Login",
+    "NewOrder",
+    "OrderKind",
+    "OrderStatus",
+    "Reason",
+    "ReplaceRequest",
+    "ReportKind",
+    "Scope",
+    "SymbolTerms",
+    "TradeReport",
+    "TradingRequest",
+]
+
+CLIENT_ID_MAX = 64
+"""Printable ASCII characters of a trader's own id."""
+
+
+class OrderKind(StrEnum):
+    """How an order finds its price."""
+
+    LIMIT = "limit"
+    MARKET = "market"
+    STOP = "stop"
+    """Becomes a market order when a trade reaches its trigger."""
+    STOP_LIMIT = "stop-limit"
+
+
+class Lifetime(StrEnum):
+    """How long an order lives (FIX: TimeInForce)."""
+
+    DAY = "day"
+    UNTIL_CANCELLED = "gtc"
+    UNTIL_DATE = "gtd"
+    IMMEDIATE = "ioc"
+    ALL_OR_NOTHING = "fok"
+    OPENING = "open"
+    CLOSING = "close"
+
+
+class NewOrder(NamedTuple):
+    """Buy or sell."""
+
+    client_id: str
+    """The trader's own, used once and never again by this account, for orders, cancels and replaces alike."""
+    symbol: str
+    side: Side
+    quantity: int
+    kind: OrderKind = OrderKind.LIMIT
+    price: int | None = None
+    """The limit; None for a market order and a stop."""
+    trigger: int | None = None
+    lifetime: Lifetime = Lifetime.DAY
+    until: int | None = None
+    """With `Lifetime.UNTIL_DATE`."""
+    is_post_only: bool = False
+    display: int = 0
+    """An iceberg shows so much at a time; 0: all."""
+    is_open_offer: bool = False
+    """Open to all exchanges, in no book."""
+    owner: int = 0
+    """A broker's customer, who never trades with himself; 0 for a trader of one's own."""
+
+
+class CancelRequest(NamedTuple):
+    """An order shrinks by `quantity`, or goes when that is 0."""
+
+    client_id: str
+    original_id: str
+    """The client id of the order, or of the last replace that changed it."""
+    quantity: int = 0
+
+
+class ReplaceRequest(NamedTuple):
+    """An order gets another total, price or trigger; None: as it is."""
+
+    client_id: str
+    original_id: str
+    quantity: int | None = None
+    """The new total, what is filled included."""
+    price: int | None = None
+    trigger: int | None = None
+
+
+TradingRequest: TypeAlias = NewOrder | CancelRequest | ReplaceRequest
+
+
+class OrderStatus(StrEnum):
+    """Where an order is in its life."""
+
+    PENDING = "pending"
+    """Reserved and published; not in the released sequence yet."""
+    WORKING = "working"
+    PART_FILLED = "part filled"
+    FILLED = "filled"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    REFUSED = "refused"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing happens to it any more."""
+        return self in (OrderStatus.FILLED, OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUSED)
+
+
+class ReportKind(StrEnum):
+    """Why a trader hears of an order."""
+
+    ACCEPTED = "accepted"
+    """Reserved, durable, and on its way into the sequence."""
+    WORKING = "working"
+    """The released sequence has it, and the floor took it."""
+    REFUSED = "refused"
+    """By the gateway or by the floor: `reason` says why."""
+    TRADED = "traded"
+    """Tentative: the receivers agree, and not all of them are known to have it."""
+    CONFIRMED = "confirmed"
+    """A trade that was tentative is final, and is settled."""
+    BUSTED = "busted"
+    """A tentative trade is void."""
+    CANCEL_PENDING = "cancel pending"
+    REPLACE_PENDING = "replace pending"
+    CANCELLED = "cancelled"
+    REPLACED = "replaced"
+    EXPIRED = "expired"
+    CHANGE_REFUSED = "change refused"
+    """A cancel or a replace is refused; the order is as it was."""
+    STATUS = "status"
+    """Nothing has changed: somebody asked."""
+
+
+class Reason(StrEnum):
+    """Why something is refused. The gateway's own first, in the order in which they are tested; then the floor's."""
+
+    MALFORMED = "malformed"
+    """A field is missing, contradicts another, or is out of range; the text names it."""
+    CLIENT_ID_USED = "client id used"
+    """The same id was used for something else."""
+    UNKNOWN_SYMBOL = "unknown symbol"
+    UNKNOWN_ORDER = "unknown order"
+    """There is none of that id, or it has ended, or it is somebody else's."""
+    QUANTITY = "quantity"
+    """Beyond the largest of one order, or not above zero."""
+    VALUE = "value"
+    COLLAR = "collar"
+    RATE = "rate"
+    """Too many messages a second."""
+    OPEN_ORDERS = "open orders"
+    BLOCKED = "blocked"
+    """The kill switch of the account, its broker or the gateway, or a frozen account."""
+    REFERENCE = "reference"
+    """A market order while the symbol has no reference price."""
+    FUNDS = "funds"
+    SHARES = "shares"
+    UNAVAILABLE = "unavailable"
+    """The gateway cannot reserve or publish now; the same request may be sent again."""
+    DUPLICATE_ID = "duplicate id"
+    FLAGS = "flags"
+    WRONG_PHASE = "wrong phase"
+    LOT = "lot"
+    TICK = "tick"
+    WOULD_TRADE = "would trade"
+    OWN = "own"
+    TOO_LATE = "too late"
+    PRICE = "price"
+
+
+class TradeReport(NamedTuple):
+    """One step of an order's life, told once, in order, also after a reconnect (FIX: ExecutionReport)."""
+
+    number: int
+    """From 1, without gaps, for each account: where a client goes on after it was away. 0: an answer that no reconnect
+    repeats (`ReportKind.STATUS`, and refusals that left no trace)."""
+    account: int
+    kind: ReportKind
+    status: OrderStatus
+    client_id: str
+    """Of the request that is answered; of the order where nobody asked."""
+    original_id: str
+    """Of a cancel or a replace: the order that it meant."""
+    order: int
+    """The order's id in the sequence: account · 2³² + a number that rises; 0 for one that never got there."""
+    symbol: str
+    side: Side
+    kind_of_order: OrderKind
+    lifetime: Lifetime
+    quantity: int
+    """Of the whole order."""
+    filled: int
+    filled_value: int
+    """The sum of price · quantity of what is filled."""
+    left: int
+    price: int | None
+    trigger: int | None
+    at: int
+    """T_t of the token that made it so; of the gateway's own answers its clock."""
+    sequence: int = 0
+    """Of the message of the sequence that made it so; 0: none."""
+    trade: int = 0
+    """The floor's number of a trade."""
+    last_quantity: int = 0
+    last_price: int = 0
+    reason: Reason | None = None
+    text: str = ""
+
+
+class Scope(StrEnum):
+    """What a login or an API token may do."""
+
+    READ = "read"
+    TRADE = "trade"
+
+
+class Login(NamedTuple):
+    """Who came in."""
+
+    account: int
+    name: str
+    scopes: frozenset[Scope]
+    session: str
+    """Names this session: with cancel on disconnect its orders end with it."""
+
+
+class BalanceLine(NamedTuple):
+    """What an account has of an asset."""
+
+    asset: str
+    available: int
+    reserved: int
+
+
+class SymbolTerms(NamedTuple):
+    """What a trader has to know of a symbol."""
+
+    symbol: str
+    currency: str
+    tick: int
+    lot: int
+    phase: str
+    reference: int | None
+
+
+class Desk(Protocol):
+    """A gateway, as its ways in see it. Every method that is async may wait for the disk or the market."""
+
+    async def log_in(self, name: str, password: str, address: str) -> Login | None:
+        """Who this is; None, after the same time, for an unknown name and for a wrong password, or too many tries."""
+
+    async def log_in_by_token(self, token: str, address: str) -> Login | None:
+        """The same for an API token or a session token."""
+
+    async def log_out(self, login: Login, *, cancels: bool) -> None:
+        """A session ends; with `cancels` all live orders that it entered are cancelled after its grace."""
+
+    async def submit(self, login: Login, request: TradingRequest) -> TradeReport:
+        """The answer, once the order is reserved, durable and published; or why it is refused.
+
+        The same request again gets the same answer again (idempotent by client id).
+        """
+
+    async def cancel_all(self, login: Login, client_id: str, symbol: str | None = None) -> int:
+        """Cancel all live orders of the account, or those of a symbol: how many."""
+
+    async def order(self, login: Login, client_id: str) -> TradeReport | None:
+        """An order of the account as it is now (`ReportKind.STATUS`)."""
+
+    async def orders(self, login: Login, *, live: bool = True, limit: int = 1000) -> Sequence[TradeReport]:
+        """The account's orders as they are now, newest last."""
+
+    async def reports(self, login: Login, after: int, limit: int = 1000) -> Sequence[TradeReport]:
+        """What the account was told after the report of this number, in order."""
+
+    def watch(self, login: Login, after: int) -> AsyncIterator[TradeReport]:
+        """All reports after this number, those to come too, until the iterator is closed; a slow reader loses none."""
+
+    async def balances(self, login: Login) -> Sequence[BalanceLine]:
+        """What the account has."""
+
+    async def symbols(self) -> Sequence[SymbolTerms]:
+        """What can be traded."""

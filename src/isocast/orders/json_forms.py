@@ -1,0 +1,289 @@
+"""What traders say and hear, as JSON has it: the one spelling that the HTTPS service and its clients share.
+
+Prices and sums are texts with up to four decimals, because a JSON number is a binary fraction in most programs.
+Quantities are whole numbers. Instants are ISO 8601 in UTC with nine decimals. An order's id has 64 bits, more than a
+browser's numbers have, and is a text.
+
+>>> price_text(100_500), read_price("10.05")
+('10.05', 100500)
+>>> instant_text(1_700_000_000_123_456_789)
+'2023-11-14T22:13:20.123456789Z'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Final
+
+from isocast.orders.accounts import UNITS
+from isocast.orders.desk import (
+    CLIENT_ID_MAX,
+    BalanceLine,
+    CancelRequest,
+    Lifetime,
+    NewOrder,
+    OrderKind,
+    OrderStatus,
+    Reason,
+    ReplaceRequest,
+    ReportKind,
+    SymbolTerms,
+    TradeReport,
+    TradingRequest,
+)
+from isocast.orders.needs import Side
+from isocast.terms.errors import RemoteProtocolError
+from isocast.terms.instants import SECOND, read_instant
+
+__all__ = [
+    "PRICE_MAX",
+    "QUANTITY_MAX",
+    "balance_fields",
+    "cancel_of",
+    "check_client_id",
+    "instant_text",
+    "order_of",
+    "price_text",
+    "price_units",
+    "read_price",
+    "read_until",
+    "replace_of",
+    "report_fields",
+    "report_of",
+    "request_fields",
+    "symbol_fields",
+]
+
+PRICE_MAX: Final = 10**15 - 1
+"""Price units: a hundred billion of a currency. A price times a quantity is checked by whoever reserves it."""
+QUANTITY_MAX: Final = 2**53 - 1
+"""The largest whole number that every reader of JSON keeps."""
+_DECIMALS: Final = 4
+_PRICE: Final = re.compile(r"([0-9]{1,11})(?:\.([0-9]{1,18}))?")
+_SUM: Final = re.compile(r"(-?)([0-9]{1,40})(?:\.([0-9]{1,4}))?")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OFFSET: Final = re.compile(r"(?:[zZ]|[+-][0-9]{2}:?[0-9]{2})$")
+_EXACT_MAX: Final = 1 << 53
+
+
+# ---- prices, sums and instants
+
+
+def price_text(units: int) -> str:
+    """Price units as people write them, with two decimals or four."""
+    whole, part = divmod(abs(units), UNITS)
+    decimals = f"{part:04}"
+    return f"{'-' if units < 0 else ''}{whole}.{decimals.removesuffix('00')}"
+
+
+def read_price(text: str) -> int:
+    """The price units of a text such as 10.05; ValueError, which says what is wanted, for anything else."""
+    found = _PRICE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"must be a price such as 10.05, not {text[:40]!r}")
+    part = (found[2] or "").rstrip("0")
+    if len(part) > _DECIMALS:
+        raise ValueError(f"{text[:40]} is finer than 0.0001, the smallest price unit")
+    return int(found[1]) * UNITS + int(part.ljust(_DECIMALS, "0"))
+
+
+def price_units(price: Decimal | str | float) -> int:
+    """The price units of what a program gives; ValueError, which names it, for what is no exact price.
+
+    A float must be the nearest one to a whole number of price units: 10.05 is, and 0.1 + 0.2 is not.
+    """
+    if isinstance(price, bool) or not isinstance(price, Decimal | str | int | float):
+        raise ValueError(f"{price!r} is no price: give a Decimal, a text or an int")  # noqa: TRY004 - one error
+    if isinstance(price, str):
+        return read_price(price.strip())
+    if isinstance(price, float):
+        units = round(price * UNITS) if isfinite(price) and 0 <= price < _EXACT_MAX / UNITS else -1
+        if units < 0 or units / UNITS != price:
+            raise ValueError(f"{price!r} is not an exact price: give a Decimal or a text such as '10.05'")
+        return units
+    exact = Decimal(price)
+    if not exact.is_finite() or not 0 <= exact <= Decimal(PRICE_MAX).scaleb(-_DECIMALS):
+        raise ValueError(f"{price} is no price: it must be from 0 to {price_text(PRICE_MAX)}")
+    units = int(exact.scaleb(_DECIMALS))
+    if Decimal(units).scaleb(-_DECIMALS) != exact:  # Comparing is exact, whatever the precision of the context.
+        raise ValueError(f"{price} is finer than 0.0001, the smallest price unit")
+    return units
+
+
+def instant_text(nanoseconds: int) -> str:
+    """An instant in UTC, to the nanosecond."""
+    seconds, rest = divmod(nanoseconds, SECOND)
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
+
+
+def read_until(text: str) -> int:
+    """An instant with its offset, as nanoseconds since 1970; ValueError for anything else."""
+    example = "2026-03-31T16:00:00Z"
+    try:
+        found = read_instant(text) if _OFFSET.search(text) else -1
+    except (ValueError, OverflowError):
+        found = -1
+    if not 0 <= found < 1 << 63:
+        raise ValueError(f"must be an instant of ISO 8601 with its offset, such as {example}, not {text[:40]!r}")
+    return found
+
+
+def check_client_id(text: str) -> str:
+    """A trader's own id; ValueError for one that is none."""
+    if not 1 <= len(text) <= CLIENT_ID_MAX or not text.isascii() or not text.isprintable():
+        raise ValueError(f"must have 1 to {CLIENT_ID_MAX} printable ASCII characters")
+    return text
+
+
+# ---- requests
+
+
+def request_fields(request: TradingRequest) -> dict[str, Any]:
+    """A request as its body: what is left out is as it would be without it."""
+    said: dict[str, Any] = request._asdict()
+    if isinstance(request, CancelRequest):
+        return said
+    said |= {"price": _priced(request.price), "trigger": _priced(request.trigger)}
+    if isinstance(request, NewOrder):
+        until = None if request.until is None else instant_text(request.until)
+        said |= {"until": until, "post_only": request.is_post_only, "open_offer": request.is_open_offer}
+        del said["is_post_only"], said["is_open_offer"]
+        for name in ("post_only", "display", "open_offer", "owner"):
+            said[name] = said[name] or None
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _priced(units: int | None) -> str | None:
+    return None if units is None else price_text(units)
+
+
+def order_of(body: Mapping[str, Any]) -> NewOrder:
+    """An order of a body whose fields were read: prices in units, instants in nanoseconds."""
+    return NewOrder(
+        client_id=body["client_id"],
+        symbol=body["symbol"],
+        side=Side(body["side"]),
+        quantity=body["quantity"],
+        kind=OrderKind(body["kind"]),
+        price=body["price"],
+        trigger=body["trigger"],
+        lifetime=Lifetime(body["lifetime"]),
+        until=body["until"],
+        is_post_only=body["post_only"],
+        display=body["display"],
+        is_open_offer=body["open_offer"],
+        owner=body["owner"],
+    )
+
+
+def cancel_of(body: Mapping[str, Any]) -> CancelRequest:
+    """A cancel, likewise."""
+    return CancelRequest(body["client_id"], body["original_id"], body["quantity"])
+
+
+def replace_of(body: Mapping[str, Any]) -> ReplaceRequest:
+    """A replace, likewise."""
+    return ReplaceRequest(body["client_id"], body["original_id"], body["quantity"], body["price"], body["trigger"])
+
+
+# ---- answers
+
+
+def report_fields(report: TradeReport) -> dict[str, Any]:
+    """A report, all of it."""
+    return {
+        "number": report.number,
+        "account": report.account,
+        "kind": report.kind.value,
+        "status": report.status.value,
+        "client_id": report.client_id,
+        "original_id": report.original_id,
+        "order": str(report.order),
+        "symbol": report.symbol,
+        "side": report.side.value,
+        "order_kind": report.kind_of_order.value,
+        "lifetime": report.lifetime.value,
+        "quantity": report.quantity,
+        "filled": report.filled,
+        "filled_value": price_text(report.filled_value),
+        "left": report.left,
+        "price": _priced(report.price),
+        "trigger": _priced(report.trigger),
+        "at": instant_text(report.at),
+        "sequence": report.sequence,
+        "trade": report.trade,
+        "last_quantity": report.last_quantity,
+        "last_price": price_text(report.last_price),
+        "reason": None if report.reason is None else report.reason.value,
+        "text": report.text,
+    }
+
+
+def report_of(said: Mapping[str, Any]) -> TradeReport:
+    """A report as a client reads it; RemoteProtocolError for what is none."""
+    try:
+        return TradeReport(
+            number=_whole(said["number"]),
+            account=_whole(said["account"]),
+            kind=ReportKind(said["kind"]),
+            status=OrderStatus(said["status"]),
+            client_id=_text(said["client_id"]),
+            original_id=_text(said["original_id"]),
+            order=int(_text(said["order"])[:20]),
+            symbol=_text(said["symbol"]),
+            side=Side(said["side"]),
+            kind_of_order=OrderKind(said["order_kind"]),
+            lifetime=Lifetime(said["lifetime"]),
+            quantity=_whole(said["quantity"]),
+            filled=_whole(said["filled"]),
+            filled_value=_sum(said["filled_value"]),
+            left=_whole(said["left"]),
+            price=None if said["price"] is None else _sum(said["price"]),
+            trigger=None if said["trigger"] is None else _sum(said["trigger"]),
+            at=read_instant(_text(said["at"])),
+            sequence=_whole(said["sequence"]),
+            trade=_whole(said["trade"]),
+            last_quantity=_whole(said["last_quantity"]),
+            last_price=_sum(said["last_price"]),
+            reason=None if said["reason"] is None else Reason(said["reason"]),
+            text=_text(said["text"]),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise RemoteProtocolError("this is no report of a trading service of this version") from error
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _sum(value: object) -> int:
+    """The units of a sum, which may be larger than a price."""
+    found = _SUM.fullmatch(_text(value))
+    if found is None:
+        raise ValueError
+    units = int(found[2]) * UNITS + int((found[3] or "").ljust(_DECIMALS, "0"))
+    return -units if found[1] else units
+
+
+def balance_fields(line: BalanceLine) -> dict[str, Any]:
+    """A balance: a currency's sums as texts, a symbol's shares as whole numbers."""
+    kind, _, name = line.asset.partition(":")
+    shown = price_text if kind == "cash" else int
+    return {"asset": name, "kind": kind, "available": shown(line.available), "reserved": shown(line.reserved)}
+
+
+def symbol_fields(terms: SymbolTerms) -> dict[str, Any]:
+    """What can be traded, and how."""
+    return {**terms._asdict(), "tick": price_text(terms.tick), "reference": _priced(terms.reference)}

@@ -1,0 +1,307 @@
+"""An order's life at its gateway: what the sequence says, step by step, and what the order binds meanwhile.
+
+    pending → working → part filled → filled
+       |         |            |
+    refused   cancelled, expired
+
+An order binds what it needs in the worst case: at its limit (or protection price), with replaces that are under way
+taken or refused, and as much filled before each of them as can be. What a step no longer needs is what the step
+returns: the gateway frees it, or settles a trade from it, once that step is stable.
+
+>>> order = OrderLife(1, 1, "a", "IBM", Side.BUY, total=100, bound_price=10)
+>>> order.bound
+1000
+>>> order.begin_change(Change("b", ChangeKind.REPLACE, 120, 9))
+180
+>>> order.bound
+1180
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from isocast.orders.desk import Lifetime, OrderKind, OrderStatus, ReportKind, TradeReport
+from isocast.orders.needs import Side, fee
+from isocast.terms.errors import LocalProtocolError
+
+__all__ = ["CHANGES_MAX", "LEGAL", "Change", "ChangeKind", "OrderLife", "path_faults"]
+
+CHANGES_MAX: Final = 4
+"""Replaces of one order that are under way: the worst case looks at four ends for each."""
+
+
+class ChangeKind(StrEnum):
+    """What a trader asked of an order that lives."""
+
+    CANCEL = "cancel"
+    REPLACE = "replace"
+
+
+class Change(NamedTuple):
+    """A cancel or a replace on its way through the sequence."""
+
+    client_id: str
+    kind: ChangeKind
+    quantity: int | None = None
+    """Of a replace the new total; of a cancel how much goes, None: all."""
+    bound_price: int | None = None
+    """Of a replace: what a unit may cost then; None: as before."""
+    price: int | None = None
+    trigger: int | None = None
+
+
+@dataclass(slots=True)
+class OrderLife:
+    """One order. A step that cannot follow raises LocalProtocolError and changes nothing."""
+
+    id: int
+    account: int
+    client_id: str
+    symbol: str
+    side: Side
+    total: int
+    bound_price: int
+    """What a unit costs at most: the limit, or the protection price."""
+    kind: OrderKind = OrderKind.LIMIT
+    lifetime: Lifetime = Lifetime.DAY
+    price: int | None = None
+    """As the trader gave it."""
+    trigger: int | None = None
+    fee_bp: int = 0
+    """The larger of what makers and takers pay."""
+    status: OrderStatus = OrderStatus.PENDING
+    filled: int = 0
+    filled_value: int = 0
+    changes: tuple[Change, ...] = ()
+    """Under way, in the order in which they were sent."""
+    bound: int = field(default=-1)
+    """Reserved for what is left, without trades and frees that are not stable."""
+
+    def __post_init__(self) -> None:
+        """Bind what it needs, unless that is known."""
+        if self.bound < 0:
+            self.bound = self.need()
+
+    @property
+    def left(self) -> int:
+        """What can still trade."""
+        return 0 if self.status.is_final else self.total - self.filled
+
+    @property
+    def is_live(self) -> bool:
+        """Whether something can still happen to it."""
+        return not self.status.is_final
+
+    # What it needs ----------------------------------------------------------------------------------------------
+
+    def need(self, *further: Change) -> int:
+        """What must be bound for what is left: money with the largest fee, or shares."""
+        if self.status.is_final:
+            return 0
+        changes = [one for one in (*self.changes, *further) if one.kind is ChangeKind.REPLACE]
+        if self.side is Side.SELL:
+            totals = [one.quantity for one in changes if one.quantity is not None]
+            return max(self.total, *totals, self.filled) - self.filled if totals else self.total - self.filled
+        value = _worst(self.total, self.bound_price, self.filled, changes)
+        return value + fee(value, self.fee_bp)
+
+    def _rebound(self) -> int:
+        """Bind what is needed now; what is no longer needed."""
+        before, self.bound = self.bound, self.need()
+        return before - self.bound
+
+    # What happens to it -----------------------------------------------------------------------------------------
+
+    def begin_change(self, change: Change) -> int:
+        """A cancel or a replace is sent: what must be bound beyond what is bound."""
+        self._must_live("changed")
+        replaces = sum(one.kind is ChangeKind.REPLACE for one in self.changes)
+        if change.kind is ChangeKind.REPLACE and replaces >= CHANGES_MAX:
+            raise LocalProtocolError(f"order {self.id} has {replaces} replaces under way: wait for their answers")
+        self.changes = (*self.changes, change)
+        return -self._rebound()
+
+    def work(self) -> None:
+        """The floor took it."""
+        self._must_be(OrderStatus.PENDING, "taken")
+        self.status = OrderStatus.WORKING
+
+    def refuse(self) -> int:
+        """The floor refused it: what is no longer needed."""
+        self._must_be(OrderStatus.PENDING, "refused")
+        self.status = OrderStatus.REFUSED
+        return self._rebound()
+
+    def trade(self, quantity: int, price: int) -> int:
+        """So much of it is filled: what was bound for that, which is at least what it costs.
+
+        A trade that fills it all ends replaces under way: what was bound for those comes with it.
+        """
+        self._must_work("traded")
+        if not 0 < quantity <= self.left:
+            raise LocalProtocolError(f"order {self.id} has {self.left} left and trades {quantity}")
+        if self.side is Side.BUY and price > self.bound_price:
+            raise LocalProtocolError(f"order {self.id} trades at {price}, beyond {self.bound_price}")
+        self.filled += quantity
+        self.filled_value += quantity * price
+        self._restate()
+        return self._rebound()
+
+    def cancel(self, quantity: int) -> int:
+        """So much goes without a trade: what is no longer needed."""
+        self._must_work("cancelled")
+        if not 0 < quantity <= self.left:
+            raise LocalProtocolError(f"order {self.id} has {self.left} left and loses {quantity}")
+        if quantity == self.left:
+            self.status = OrderStatus.CANCELLED
+        else:
+            self.total -= quantity
+        return self._rebound()
+
+    def expire(self) -> int:
+        """Its time is over: what is no longer needed."""
+        self._must_work("expired")
+        self.status = OrderStatus.EXPIRED
+        return self._rebound()
+
+    def end_change(self, change: Change, *, is_taken: bool) -> int:
+        """The floor answers a change: what is no longer needed. A cancel that is taken comes as `cancel`."""
+        left = list(self.changes)
+        if change not in left:
+            raise LocalProtocolError(f"order {self.id} has no such change under way")
+        left.remove(change)
+        if is_taken and change.kind is ChangeKind.REPLACE:
+            self._must_work("replaced")
+            self._replace(change)
+        self.changes = tuple(left)
+        return self._rebound()
+
+    def _replace(self, change: Change) -> None:
+        total = self.total if change.quantity is None else change.quantity
+        self.total = max(total, self.filled)
+        self.bound_price = self.bound_price if change.bound_price is None else change.bound_price
+        self.price = self.price if change.price is None else change.price
+        self.trigger = self.trigger if change.trigger is None else change.trigger
+        self.client_id = change.client_id
+        self._restate()
+
+    def _restate(self) -> None:
+        if self.filled >= self.total:
+            self.status = OrderStatus.FILLED
+        else:
+            self.status = OrderStatus.PART_FILLED if self.filled else OrderStatus.WORKING
+
+    def _must_be(self, status: OrderStatus, done: str) -> None:
+        if self.status is not status:
+            raise LocalProtocolError(f"order {self.id} is {self.status} and cannot be {done}")
+
+    def _must_work(self, done: str) -> None:
+        if self.status not in (OrderStatus.WORKING, OrderStatus.PART_FILLED):
+            raise LocalProtocolError(f"order {self.id} is {self.status} and cannot be {done}")
+
+    def _must_live(self, done: str) -> None:
+        if not self.is_live:
+            raise LocalProtocolError(f"order {self.id} is {self.status} and cannot be {done}")
+
+    # What its trader hears --------------------------------------------------------------------------------------
+
+    def report(self, kind: ReportKind, at: int, number: int = 0) -> TradeReport:
+        """It, as it is after a step."""
+        return TradeReport(
+            number=number,
+            account=self.account,
+            kind=kind,
+            status=self.status,
+            client_id=self.client_id,
+            original_id="",
+            order=self.id,
+            symbol=self.symbol,
+            side=self.side,
+            kind_of_order=self.kind,
+            lifetime=self.lifetime,
+            quantity=self.total,
+            filled=self.filled,
+            filled_value=self.filled_value,
+            left=self.left,
+            price=self.price,
+            trigger=self.trigger,
+            at=at,
+        )
+
+
+def _worst(total: int, price: int, filled: int, changes: list[Change]) -> int:
+    """The largest sum that an order can cost from here, whatever is filled before each change, taken or refused.
+
+    What is filled before a change enters linearly, so its two ends are enough.
+    """
+    left = max(0, total - filled)
+    if not changes:
+        return left * price
+    change, rest = changes[0], changes[1:]
+    new_total = total if change.quantity is None else change.quantity
+    new_price = price if change.bound_price is None else change.bound_price
+    return max(
+        before * price
+        + max(_worst(total, price, filled + before, rest), _worst(new_total, new_price, filled + before, rest))
+        for before in (0, left)
+    )
+
+
+# A legal path (T6) --------------------------------------------------------------------------------------------------
+
+_ASKED: Final = (ReportKind.CANCEL_PENDING, ReportKind.REPLACE_PENDING, ReportKind.CHANGE_REFUSED, ReportKind.STATUS)
+_S = OrderStatus
+_WORKS: Final = {
+    ReportKind.TRADED: (_S.PART_FILLED, _S.FILLED),
+    ReportKind.CANCELLED: (_S.CANCELLED,),
+    ReportKind.EXPIRED: (_S.EXPIRED,),
+}
+LEGAL: Final[dict[OrderStatus | None, dict[ReportKind, tuple[OrderStatus, ...]]]] = {
+    None: {ReportKind.ACCEPTED: (_S.PENDING,), ReportKind.REFUSED: (_S.REFUSED,)},
+    _S.PENDING: {ReportKind.WORKING: (_S.WORKING,), ReportKind.REFUSED: (_S.REFUSED,)},
+    _S.WORKING: {**_WORKS, ReportKind.REPLACED: (_S.WORKING,)},
+    _S.PART_FILLED: {
+        **_WORKS,
+        ReportKind.REPLACED: (_S.PART_FILLED, _S.FILLED),
+        ReportKind.CONFIRMED: (_S.PART_FILLED,),
+        ReportKind.BUSTED: (_S.PART_FILLED, _S.WORKING),
+    },
+    _S.FILLED: {ReportKind.CONFIRMED: (_S.FILLED,), ReportKind.BUSTED: (_S.PART_FILLED, _S.WORKING)},
+    _S.CANCELLED: {ReportKind.CONFIRMED: (_S.CANCELLED,)},
+    _S.EXPIRED: {ReportKind.CONFIRMED: (_S.EXPIRED,)},
+    _S.REFUSED: {},
+}
+"""From where an order may go by which report to where. What was only asked changes nothing, from anywhere."""
+
+
+def path_faults(reports: Iterable[TradeReport]) -> Iterator[str]:
+    """What is wrong with the reports of one order, in the order in which they were told (property T6)."""
+    status: OrderStatus | None = None
+    filled = value = 0
+    open_trades: dict[int, int] = {}
+    for report in reports:
+        where = f"order {report.order}, report {report.number} ({report.kind})"
+        if report.kind in _ASKED and status is not None:
+            allowed: tuple[OrderStatus, ...] = (status,)
+        else:
+            allowed = LEGAL[status].get(report.kind, ())
+        if report.status not in allowed:
+            yield f"{where}: from {status or 'nothing'} to {report.status}"
+        if report.kind is ReportKind.TRADED:
+            filled += report.last_quantity
+            value += report.last_quantity * report.last_price
+            open_trades[report.trade] = open_trades.get(report.trade, 0) + 1
+        elif report.kind in (ReportKind.CONFIRMED, ReportKind.BUSTED):
+            open_trades[report.trade] = open_trades.get(report.trade, 0) - 1
+            if open_trades[report.trade] < 0:
+                yield f"{where}: trade {report.trade} was not told before, or twice"
+        if (report.filled, report.filled_value) != (filled, value):
+            yield f"{where}: {report.filled} filled for {report.filled_value}, its trades say {filled} for {value}"
+        left = 0 if report.status.is_final else report.quantity - report.filled
+        if report.left != left:
+            yield f"{where}: {report.left} left of {report.quantity}, {report.filled} filled"
+        status = report.status

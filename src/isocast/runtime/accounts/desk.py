@@ -1,0 +1,510 @@
+"""The desk of a gateway: everything that FIX, HTTPS and Python programs ask, over one database and one market.
+
+Requests that arrive within some milliseconds share a transaction (group commit). The batch that it leaves is published
+under its key, and only then are they answered. What waits for the disk does so in a thread of its own, one transaction
+after the other; the event loop waits for nothing but the market.
+
+A database that does not answer makes a request UNAVAILABLE, and loses nothing: what was committed is answered when the
+same request comes again, what was not is forgotten, and the sequence is taken once the database is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from time import time_ns
+from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
+
+from isocast.floor.following import FloorMessage
+from isocast.orders.accounts import name_of
+from isocast.orders.controls import Block
+from isocast.orders.desk import (
+    BalanceLine,
+    Login,
+    Reason,
+    ReportKind,
+    Scope,
+    SymbolTerms,
+    TradeReport,
+    TradingRequest,
+)
+from isocast.runtime.accounts.floor_view import TokenOutcome
+from isocast.runtime.accounts.logins import LoginDelays, Logins, Sessions, token_digest
+from isocast.runtime.accounts.order_store import ORDER_COLUMNS, Batch, Position, order_of, report_of
+from isocast.runtime.accounts.posting import rows_of
+from isocast.runtime.accounts.requests import Answered, Asked, refused
+from isocast.runtime.accounts.tables import AccountsDatabase
+from isocast.runtime.accounts.trading import FencedError, TradingBooks
+from isocast.terms.errors import IsocastError, LedgerError, LedgerFault, LocalProtocolError
+from isocast.wire.opaque import OpaqueMessage
+
+__all__ = ["DeskPace", "GatewayDesk", "Publish"]
+
+Publish: TypeAlias = Callable[[Sequence[OpaqueMessage], bytes], Awaitable[object]]
+"""Puts messages into the market, once for each key: `Publisher.send`."""
+ResultT = TypeVar("ResultT")
+
+_AT_ONCE: Final = 512
+"""Requests of one transaction: some ten milliseconds."""
+_WAITING_MAX: Final = 16_384
+"""Requests, and messages of the sequence, that wait for the disk: a second's; beyond that there is backpressure."""
+_BACKOFF_S: Final = (0.05, 5.0)
+_PAGE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeskPace:
+    """How long a desk waits for what."""
+
+    group_s: float = 0.002
+    """For more requests to share a transaction."""
+    answer_s: float = 10.0
+    """For the market to take a batch, before a request is answered UNAVAILABLE."""
+    grace_s: float = 0.0
+    """After a session ends, before its orders are cancelled."""
+    look_s: float = 1.0
+    """Between looks at what operators have put into the outbox."""
+    session_s: float = 12 * 3_600.0
+
+
+class _Heard(NamedTuple):
+    token: int
+    instant: int
+    message: FloorMessage | None
+    """None: the token is over."""
+
+
+class GatewayDesk:
+    """A gateway, as its ways in see it (`isocast.orders.desk.Desk`)."""
+
+    def __init__(
+        self,
+        database: AccountsDatabase,
+        books: TradingBooks,
+        publish: Publish,
+        *,
+        logins: Logins | None = None,
+        pace: DeskPace | None = None,
+        clock: Callable[[], int] = time_ns,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Use it in an `async with` block. `reached` hears of every step between which a process can die."""
+        self.failure: BaseException | None = None
+        """Why it trades no more; None: it does."""
+        self.start = Position()
+        """Once it is open: from where it wants the sequence."""
+        self._database = database
+        self.books = books
+        """For its writer alone: one transaction at a time."""
+        self._publish = publish
+        self.logins = logins or Logins(database, clock)
+        self._pace = pace or DeskPace()
+        self._clock = clock
+        self._sleep = sleep
+        self._reached = reached
+        self._sessions = Sessions(self._pace.session_s)
+        self._delays = LoginDelays()
+        self._writer = ThreadPoolExecutor(1, "isocast-desk-writer")
+        self._readers = ThreadPoolExecutor(2, "isocast-desk-reader")
+        self._guards = ThreadPoolExecutor(2, "isocast-desk-guard")
+        """Passwords are slow on purpose, and nobody else waits for them."""
+        self._asked: deque[tuple[Asked, asyncio.Future[Answered]]] = deque()
+        self._has_asked = asyncio.Event()
+        self._heard: deque[_Heard] = deque()
+        self._has_heard = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._given = self._taken = 0
+        """Messages, since the start."""
+        self._outcomes: list[TokenOutcome] = []
+        """Applied to the floor, and not on the disk."""
+        self._has_batch = asyncio.Event()
+        self._turned = asyncio.Event()
+        """Set, and replaced, whenever something was published or told."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    # Begin and end ----------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Take the books over, check them, and publish what was committed and not published."""
+        self.start = await self._write(self.books.open, self._clock())
+        self._has_batch.set()
+        for work in (self._commit_all, self._publish_all, self._take_all, self._look):
+            task = asyncio.create_task(work(), name=f"desk {work.__name__}")
+            task.add_done_callback(self._done)
+            self._tasks.append(task)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._fail(task.exception())
+
+    def _fail(self, reason: BaseException | None) -> None:
+        """Trade no more: whoever waits hears it."""
+        self.failure = self.failure or reason
+        self._has_room.set()
+        while self._asked:
+            asked, future = self._asked.popleft()
+            if not future.done():
+                future.set_result(self._unavailable(asked))
+        self._turn()
+
+    async def close(self) -> None:
+        """Stop; what is not answered is answered after the next start. The floor is kept as it is."""
+        every = [*self._tasks, *self._leaving]
+        for task in every:
+            task.cancel()
+        await asyncio.gather(*every, return_exceptions=True)
+        if self.failure is None and not self._outcomes:
+            with suppress(IsocastError):
+                await self._write(self.books.keep_floor, self._clock())
+        self._fail(LedgerError(LedgerFault.UNAVAILABLE, "the desk is closed"))
+        for pool in (self._writer, self._readers, self._guards):
+            pool.shutdown(wait=True)
+
+    async def _write(self, work: Callable[..., ResultT], *values: object) -> ResultT:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, partial(work, *values))
+
+    async def _read(self, work: Callable[..., ResultT], *values: object) -> ResultT:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, partial(work, *values))
+
+    def _turn(self) -> None:
+        self._turned.set()
+        self._turned = asyncio.Event()
+
+    # Coming in --------------------------------------------------------------------------------------------------
+
+    async def log_in(self, name: str, password: str, address: str) -> Login | None:
+        """Who this is; None, after the same time, for an unknown name and for a wrong password, or too many tries."""
+        wait = self._delays.begin(name, address, self._clock())
+        if wait is None:
+            return None
+        account: int | None = None
+        try:
+            if wait:
+                await self._sleep(wait)
+            loop = asyncio.get_running_loop()
+            account = await loop.run_in_executor(self._guards, self.logins.account_by_password, name, password)
+        except LedgerError:
+            return None
+        finally:
+            self._delays.end(name, address, self._clock(), failed=account is None)
+        return None if account is None else self._sessions.begin(account, name, self._clock())
+
+    async def log_in_by_token(self, token: str, address: str) -> Login | None:  # noqa: ARG002 - nobody guesses 256 bits
+        """The same for an API token, or for the session of a login."""
+        found = self._sessions.find(token, self._clock())
+        if found is not None:
+            return found
+        try:
+            return await self._read(self.logins.login_by_token, token)
+        except LedgerError:
+            return None
+
+    async def log_out(self, login: Login, *, cancels: bool) -> None:
+        """A session ends; with `cancels` all live orders that it entered are cancelled after its grace."""
+        self._sessions.end(login)
+        if cancels:
+            task = asyncio.create_task(self._cancel_session(login))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    async def _cancel_session(self, login: Login) -> None:
+        if self._pace.grace_s:
+            await self._sleep(self._pace.grace_s)
+        await self._patiently(partial(self._cancel_some, login.account, "", None, _session_name(login)))
+
+    async def _patiently(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Again until the database answers."""
+        wait, longest = _BACKOFF_S
+        while True:
+            try:
+                return await work()
+            except FencedError:
+                raise
+            except LedgerError as error:
+                if error.fault is not LedgerFault.UNAVAILABLE:
+                    raise
+            await self._sleep(wait)
+            wait = min(longest, 2 * wait)
+
+    # Asking -----------------------------------------------------------------------------------------------------
+
+    async def submit(self, login: Login, request: TradingRequest) -> TradeReport:
+        """The answer, once the order is reserved, durable and published; or why it is refused."""
+        asked = Asked(login.account, _session_name(login), request)
+        if Scope.TRADE not in login.scopes:
+            return refused(asked, Reason.BLOCKED, "this login may read, not trade", self._clock())
+        if self.failure is not None or len(self._asked) >= _WAITING_MAX:
+            return self._unavailable(asked).report
+        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._asked.append((asked, future))
+        self._has_asked.set()
+        answer = await future
+        if not answer.batch or await self._is_published(answer.batch):
+            self._reached("answered")
+            return answer.report
+        return self._unavailable(asked).report
+
+    def _unavailable(self, asked: Asked) -> Answered:
+        text = "the gateway cannot take this now: send the same again"
+        return Answered(refused(asked, Reason.UNAVAILABLE, text, self._clock()), 0)
+
+    async def _is_published(self, batch: int) -> bool:
+        """Wait until a batch is in the market; False where that takes too long, or the desk ends."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pace.answer_s):
+                while self.books.published < batch and self.failure is None:
+                    await self._turned.wait()
+        return self.books.published >= batch
+
+    async def _commit_all(self) -> None:
+        """Group commit."""
+        while True:
+            await self._has_asked.wait()
+            await asyncio.sleep(self._pace.group_s)
+            some = [self._asked.popleft() for _ in range(min(_AT_ONCE, len(self._asked)))]
+            if not self._asked:
+                self._has_asked.clear()
+            try:
+                await self._commit(some)
+            except BaseException as reason:
+                self._asked.extendleft(reversed(some))
+                self._fail(reason)
+                raise
+
+    async def _commit(self, some: list[tuple[Asked, asyncio.Future[Answered]]]) -> None:
+        try:
+            answers = await self._write(self.books.submit, [asked for asked, _ in some], self._clock())
+        except FencedError:
+            raise
+        except LedgerError as error:
+            if error.fault is not LedgerFault.UNAVAILABLE:
+                raise
+            answers = [self._unavailable(asked) for asked, _ in some]
+        for (_, future), answer in zip(some, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)
+        self._has_batch.set()
+        self._turn()
+
+    async def _publish_all(self) -> None:
+        """Publish batches in their order, each until the market has it."""
+        topic = self.books.view.topics[0]
+        while True:
+            await self._has_batch.wait()
+            self._has_batch.clear()
+            while self.books.waiting:
+                batch: Batch = self.books.waiting[0]
+                messages = [OpaqueMessage(topic, payload) for payload in batch.payloads]
+                await self._publish_one(messages, batch.key)
+                self._reached("published")
+                self.books.note_published(batch.number)
+                self._turn()
+
+    async def _publish_one(self, messages: Sequence[OpaqueMessage], key: bytes) -> None:
+        wait, longest = _BACKOFF_S
+        while True:
+            try:
+                await self._publish(messages, key)
+            except (IsocastError, OSError):
+                await self._sleep(wait)
+                wait = min(longest, 2 * wait)
+            else:
+                return
+
+    async def _look(self) -> None:
+        """Mark what is published, and see what operators have put into the outbox."""
+        while True:
+            await asyncio.sleep(self._pace.look_s)
+            with suppress(LedgerError):
+                await self._refresh()
+
+    async def _refresh(self) -> None:
+        try:
+            await self._write(self.books.refresh, self._clock())
+        except FencedError as reason:
+            self._fail(reason)
+            raise
+        if self.books.waiting:
+            self._has_batch.set()
+
+    # The sequence -----------------------------------------------------------------------------------------------
+
+    async def take(self, token: int, instant: int, sequence: int, topic: str, payload: bytes) -> None:
+        """The next message of the sequence, of whatever topic; waits where the disk does not keep up."""
+        await self._take(_Heard(token, instant, FloorMessage(sequence, topic, payload)))
+
+    async def end_token(self, token: int) -> None:
+        """Everything of this token has been given to `take`."""
+        await self._take(_Heard(token, 0, None))
+
+    async def _take(self, heard: _Heard) -> None:
+        while len(self._heard) >= _WAITING_MAX and self.failure is None:
+            self._has_room.clear()
+            await self._has_room.wait()
+        if self.failure is not None:
+            raise LedgerError(LedgerFault.UNAVAILABLE, f"the desk has stopped: {self.failure}")
+        self._heard.append(heard)
+        self._given += 1
+        self._has_heard.set()
+
+    async def _take_all(self) -> None:
+        while True:
+            await self._has_heard.wait()
+            some = [self._heard.popleft() for _ in range(min(_AT_ONCE, len(self._heard)))]
+            if not self._heard:
+                self._has_heard.clear()
+            self._has_room.set()
+            await self._write(self._apply, some)
+            if self._outcomes:
+                await self._patiently(self._keep)
+                self._has_batch.set()
+            self._taken += len(some)
+            self._turn()
+
+    def _apply(self, some: list[_Heard]) -> None:
+        for token, instant, message in some:
+            view = self.books.view
+            if message is not None and token > view.newest:
+                outcome = view.hear(token, instant, message)
+            elif message is None and view.open_token is not None and view.open_token <= token:
+                outcome = view.finish()
+            else:
+                continue
+            if outcome is not None:
+                self._outcomes.append(outcome)
+
+    async def _keep(self) -> None:
+        await self._write(self.books.take, self._outcomes, self._clock(), self.start.stripe)
+        self._reached("taken")
+        self._outcomes = []
+
+    @property
+    def wants_token(self) -> bool:
+        """Whether a later token, of whatever contents, would let it go on: one is open, or waits to be stable."""
+        return self.books.view.open_token is not None or self.books.has_frees
+
+    async def until_taken(self) -> None:
+        """Until everything that was given to `take` is on the disk."""
+        given = self._given
+        while self._taken < given and self.failure is None:
+            await self._turned.wait()
+
+    async def until_failed(self) -> BaseException:
+        """Why it trades no more, once it does not."""
+        while self.failure is None:
+            await self._turned.wait()
+        return self.failure
+
+    # Stopping ---------------------------------------------------------------------------------------------------
+
+    async def cancel_all(self, login: Login, client_id: str, symbol: str | None = None) -> int:
+        """Cancel all live orders of the account, or those of a symbol: how many."""
+        if Scope.TRADE not in login.scopes:
+            raise LocalProtocolError("this login may read, not trade")
+        if not client_id:
+            raise LocalProtocolError("a client id has from 1 to 64 printable ASCII characters")
+        return await self._cancel_some(login.account, client_id, symbol, None)
+
+    async def _cancel_some(self, account: int, client_id: str, symbol: str | None, session: str | None) -> int:
+        work = partial(self.books.cancel_all, client_id=client_id, symbol=symbol, session=session)
+        count = await self._write(work, account, self._clock())
+        self._has_batch.set()
+        return count
+
+    async def kill(self, block: Block) -> int:
+        """Stop an account, a customer or the gateway, and cancel what lives of it: how many orders."""
+        count = await self._write(self.books.kill, block, self._clock())
+        self._has_batch.set()
+        return count
+
+    # Looking ----------------------------------------------------------------------------------------------------
+
+    async def order(self, login: Login, client_id: str) -> TradeReport | None:
+        """An order of the account as it is now (`ReportKind.STATUS`)."""
+        where = (
+            "number = (SELECT r.number FROM requests r WHERE r.account = ? AND r.client_id = ?"
+            " AND r.kind <> 'refused') AND account = ?"
+        )
+        found = await self._read(self._orders, where, (login.account, client_id, login.account), 1)
+        return found[0] if found else None
+
+    async def orders(self, login: Login, *, live: bool = True, limit: int = _PAGE) -> Sequence[TradeReport]:
+        """The account's orders as they are now, newest last."""
+        ended = " AND is_open AND status NOT IN ('filled', 'cancelled', 'expired', 'refused')" if live else ""
+        return await self._read(self._orders, f"account = ?{ended}", (login.account,), limit)
+
+    def _orders(self, where: str, values: tuple[object, ...], limit: int) -> list[TradeReport]:
+        query = f"SELECT {ORDER_COLUMNS} FROM orders WHERE {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - our own
+        with self._database.reading() as connection:
+            rows = rows_of(connection, query, (*values, limit))
+        return [order_of(row).life.report(ReportKind.STATUS, self._clock()) for row in reversed(rows)]
+
+    async def reports(self, login: Login, after: int, limit: int = _PAGE) -> Sequence[TradeReport]:
+        """What the account was told after the report of this number, in order."""
+        return await self._read(self._reports, login.account, after, limit)
+
+    def _reports(self, account: int, after: int, limit: int) -> list[TradeReport]:
+        published = self.books.published
+        query = "SELECT batch, body FROM reports WHERE account = ? AND number > ? ORDER BY number LIMIT ?"
+        told: list[TradeReport] = []
+        with self._database.reading() as connection:
+            for batch, body in rows_of(connection, query, (account, after, limit)):
+                if batch > published:
+                    break  # Nobody hears of an order before the market has it.
+                told.append(report_of(body))
+        return told
+
+    async def watch(self, login: Login, after: int) -> AsyncIterator[TradeReport]:
+        """All reports after this number, those to come too, until the iterator is closed; a slow reader loses none."""
+        while True:
+            turned = self._turned
+            for report in await self._patiently(partial(self.reports, login, after)):
+                after = report.number
+                yield report
+            if turned.is_set():
+                continue
+            if self.failure is not None:
+                return
+            await turned.wait()
+
+    async def balances(self, login: Login) -> Sequence[BalanceLine]:
+        """What the account has."""
+        query = "SELECT asset, available, reserved FROM balances WHERE account = ? ORDER BY asset"
+        return await self._read(self._balances, query, login.account)
+
+    def _balances(self, query: str, account: int) -> list[BalanceLine]:
+        with self._database.reading() as connection:
+            return [BalanceLine(*row) for row in rows_of(connection, query, (account,))]
+
+    async def symbols(self) -> Sequence[SymbolTerms]:
+        """What can be traded."""
+        return [
+            SymbolTerms(
+                name,
+                name_of(self.books.currency_of(name)),
+                state.terms.tick,
+                state.terms.lot,
+                state.phase.value,
+                state.reference,
+            )
+            for name, state in list(self.books.view.floor.symbols.items())
+        ]
+
+
+def _session_name(login: Login) -> str:
+    """What the database keeps of a session: its name is a token, and nobody's to read there."""
+    return token_digest(login.session)[:32]

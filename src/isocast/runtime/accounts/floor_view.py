@@ -1,0 +1,188 @@
+"""The floor as a gateway sees it: the released sequence in, and what became of each event out.
+
+A gateway runs the floor's function like any receiver (settlement 13). The messages of a token are kept until the token
+is over; then it is applied as a whole, event by event, so that each report is known to answer the event that made it.
+
+An arbiter's report is believed where the state and the trades that it names are this view's own after the same token.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from isocast.floor.codec import decode_event, floor_topic
+from isocast.floor.confirming import RESULTS_KEPT, Comparison, OwnResult, ReportParts
+from isocast.floor.events import Event, Order, Report, Trade
+from isocast.floor.following import REPORT_EVERY, FloorMessage
+from isocast.floor.machine import Floor, SymbolState
+from isocast.floor.reporting import FloorReport, report_topic
+from isocast.floor.snapshot import floor_of, fold, rows_of, unfold
+from isocast.floor.state import state_hash
+from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+
+__all__ = ["EventOutcome", "FloorView", "TokenOutcome", "tick_topic"]
+
+
+def tick_topic(floor: str) -> str:
+    """Of messages that say no more than that the token before theirs is over."""
+    return f"floor/{floor}/tick"
+
+
+class EventOutcome(NamedTuple):
+    """One event and what came of it."""
+
+    sequence: int
+    event: Event | None
+    """None: the token itself made it due, at its beginning or its end."""
+    reports: tuple[Report, ...]
+    takers: dict[int, int]
+    """Of each trade in a book, the order that came to one that rested; auctions and lots have none."""
+
+
+class TokenOutcome(NamedTuple):
+    """A token, applied."""
+
+    token: int
+    instant: int
+    """T_t."""
+    sequence: int
+    """Of its last message: a restart goes on behind it."""
+    steps: tuple[EventOutcome, ...]
+    believed: tuple[FloorReport, ...]
+    """Of arbiters, about earlier tokens."""
+
+
+class FloorView:
+    """One floor, followed."""
+
+    def __init__(self, code: str) -> None:
+        """A floor of this code of which nothing was heard."""
+        self.code = code
+        self.topics = floor_topic(code), report_topic(code), tick_topic(code)
+        self.floor = Floor()
+        self.unreadable = 0
+        """Messages of the floor that are no event: everybody drops the same."""
+        self.differing = 0
+        """Arbiters' reports that name another state, or other trades: an alarm, and nothing in them is believed."""
+        self._steps = 0
+        self._parts = ReportParts()
+        self.results: dict[int, OwnResult] = {}
+        """Of tokens that arbiters report."""
+        self._token: int | None = None
+        self._instant = 0
+        self.newest = 0
+        """The last token that was applied, with an event of the floor or without."""
+        self._kept: list[FloorMessage] = []
+        self._waiting: dict[int, SymbolState] = {}
+        """Stops that wait, by id."""
+
+    # The sequence -----------------------------------------------------------------------------------------------
+
+    def hear(self, token: int, instant: int, message: FloorMessage) -> TokenOutcome | None:
+        """The next message; the outcome of the token before, where this one says that it is over."""
+        if token <= self.newest or (self._token is not None and token < self._token):
+            raise LocalProtocolError(f"a message of token {token} after one of {self._token or self.newest}")
+        outcome = self.finish() if self._token is not None and token > self._token else None
+        if message.topic in self.topics:
+            self._token, self._instant = token, instant
+            self._kept.append(message)
+        return outcome
+
+    @property
+    def open_token(self) -> int | None:
+        """The token whose messages are kept until it is over."""
+        return self._token
+
+    def finish(self) -> TokenOutcome | None:
+        """The token that has begun is over: what came of it; None where none has begun."""
+        if self._token is None:
+            return None
+        token, instant, kept = self._token, self._instant, self._kept
+        self._token, self._kept, self.newest = None, [], token
+        events: list[tuple[int, Event]] = []
+        believed: list[FloorReport] = []
+        has_floor = False
+        for message in kept:
+            if message.topic != self.topics[0]:
+                is_report = message.topic == self.topics[1]
+                report = self._parts.take(message.payload, message.site) if is_report else None
+                believed += [report] if report is not None and self._is_believed(report) else []
+                continue
+            has_floor = True
+            try:
+                events.append((message.sequence, decode_event(message.payload)))
+            except RemoteProtocolError:
+                self.unreadable += 1
+        steps = self._applied(token, instant, events) if has_floor else ()
+        return TokenOutcome(token, instant, kept[-1].sequence, steps, tuple(believed))
+
+    def _is_believed(self, report: FloorReport) -> bool:
+        own = self.results.get(report.token)
+        if own is None:
+            oldest = next(iter(self.results), self.newest)
+            self.differing += report.token >= oldest
+            return False
+        is_equal = own.compare(report) is not Comparison.DIFFERENT
+        self.differing += not is_equal
+        return is_equal
+
+    def _applied(self, token: int, instant: int, events: list[tuple[int, Event]]) -> tuple[EventOutcome, ...]:
+        steps = [self._step(0, None, self.floor.begin(token, instant))]
+        steps += [self._step(sequence, event, self.floor.apply(event)) for sequence, event in events]
+        steps.append(self._step(0, None, self.floor.end()))
+        self._steps += 1
+        trades = tuple([report for step in steps for report in step.reports if isinstance(report, Trade)])
+        if trades or not self._steps % REPORT_EVERY:
+            self.results[token] = OwnResult(token, state_hash(self.floor), trades)
+            if len(self.results) > RESULTS_KEPT:
+                del self.results[next(iter(self.results))]
+        return tuple([step for step in steps if step.event is not None or step.reports])
+
+    def _step(self, sequence: int, event: Event | None, reports: list[Report]) -> EventOutcome:
+        takers: dict[int, int] = {}
+        trades = [report for report in reports if isinstance(report, Trade) and not report.is_auction]
+        if trades:
+            woken = [number for number, state in self._waiting.items() if number not in state.stops]
+            for number in woken:
+                del self._waiting[number]
+            incoming = getattr(event, "id", 0)
+            for trade in trades:
+                stops = [number for number in (trade.buy, trade.sell) if number in woken]
+                # A stop that the event woke comes after it; of two the later meets the earlier.
+                latest = max(stops, key=woken.index) if stops else incoming
+                if latest in (trade.buy, trade.sell):
+                    takers[trade.number] = latest
+        if isinstance(event, Order) and event.is_stop:
+            state = self.floor.symbols.get(event.symbol)
+            if state is not None and event.id in state.stops:
+                self._waiting[event.id] = state
+        return EventOutcome(sequence, event, tuple(reports), takers)
+
+    # What can be traded -----------------------------------------------------------------------------------------
+
+    def symbol(self, name: str) -> SymbolState | None:
+        """A symbol of the floor, as it is now."""
+        return self.floor.symbols.get(name)
+
+    # Restart ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[bytes, bytes]:
+        """The floor between two tokens, and the hash of its state."""
+        results = [[one.token, one.state.hex(), [list(trade) for trade in one.trades]] for one in self.results.values()]
+        rows = {"floor": rows_of(self.floor), "steps": self._steps, "results": results, "parts": self._parts.rows()}
+        return fold(rows), state_hash(self.floor)
+
+    def restore(self, body: bytes, token: int, state: bytes) -> None:
+        """Go on from a snapshot; RemoteProtocolError for one that gives another state."""
+        rows = unfold(body)
+        try:
+            floor = floor_of(rows["floor"])
+            self._steps, self._parts = rows["steps"], ReportParts.from_rows(rows["parts"])
+            for at, digest, trades in rows["results"]:
+                self.results[at] = OwnResult(at, bytes.fromhex(digest), tuple([Trade(*one) for one in trades]))
+        except (KeyError, TypeError, ValueError) as reason:
+            raise RemoteProtocolError("a snapshot of a floor with rows of another version") from reason
+        if state_hash(floor) != state:
+            raise RemoteProtocolError("a snapshot of the floor gives another state than was noted with it")
+        self.floor, self.newest = floor, token
+        self._waiting = {number: symbol for symbol in floor.symbols.values() for number in symbol.stops}

@@ -1,0 +1,588 @@
+"""Orders, client ids, reports and the outbox in their tables; and one transaction's changes to them.
+
+A transaction works on copies (`Work`). What it changed is written at its end, and becomes what the gateway remembers
+only after the commit: a transaction that fails leaves nothing behind, here or in the database.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from secrets import token_bytes
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection
+
+from isocast.orders.accounts import shares
+from isocast.orders.desk import Lifetime, OrderKind, OrderStatus, Reason, ReportKind, TradeReport
+from isocast.orders.ledger import Entry, Ledger, Reservation
+from isocast.orders.life import Change, ChangeKind, OrderLife
+from isocast.orders.needs import Side
+from isocast.runtime.accounts.posting import execute, execute_many, ledger_at, lookup, rows_of, scalar, write_entries
+
+__all__ = [
+    "ORDER_COLUMNS",
+    "Batch",
+    "Due",
+    "KnownRequest",
+    "OpenOrder",
+    "OrderMemory",
+    "Position",
+    "Work",
+    "holder_of",
+    "is_order",
+    "order_id",
+    "order_of",
+    "put_in_outbox",
+    "read_batches",
+    "report_body",
+    "report_of",
+    "split_id",
+]
+
+_NUMBER_BITS: Final = 32
+_HOLDER: Final = "order/"
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
+_ASK: Final = (
+    "INSERT INTO requests (account, client_id, kind, digest, number, answer, is_pending, quantity, bound_price, price,"
+    " trigger_price) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_ANSWER: Final = "UPDATE requests SET is_pending = FALSE WHERE account = ? AND client_id = ?"
+_TELL: Final = "INSERT INTO reports (account, number, batch, order_number, body) VALUES (?, ?, ?, ?, ?)"
+
+
+def order_id(account: int, number: int) -> int:
+    """An order's id in the sequence (settlement 11)."""
+    return account << _NUMBER_BITS | number
+
+
+def split_id(order: int) -> tuple[int, int]:
+    """Account and number of an order."""
+    return order >> _NUMBER_BITS, order & (1 << _NUMBER_BITS) - 1
+
+
+def holder_of(order: int) -> str:
+    """Whose reservation it is, as the ledger says it."""
+    return f"{_HOLDER}{order}"
+
+
+def is_order(holder: str) -> bool:
+    """Whether a reservation is an order's."""
+    return holder.startswith(_HOLDER)
+
+
+# What is remembered -------------------------------------------------------------------------------------------------
+
+
+class Due(NamedTuple):
+    """What the sequence has decided about an order and is not stable: a trade to settle, or something to free."""
+
+    place: int
+    token: int
+    trade: int
+    """Its number; 0: nothing was traded, `amount` is to be freed."""
+    quantity: int
+    price: int
+    fee: int
+    amount: int
+    """Bound for it until then."""
+
+    def is_stable(self, confirmed: int, stable_token: int) -> bool:
+        """Whether it may be posted."""
+        return self.trade <= confirmed if self.trade else self.token <= stable_token
+
+
+@dataclass(slots=True)
+class OpenOrder:
+    """An order that lives, or of which something is not settled."""
+
+    life: OrderLife
+    currency: str
+    """The asset: cash:USD."""
+    maker_bp: int
+    taker_bp: int
+    owner: int
+    session: str
+    entered_ns: int
+    dues: tuple[Due, ...] = ()
+    places: int = 0
+    """How many dues it ever had."""
+
+    @property
+    def asset(self) -> str:
+        """What it binds: money, or shares."""
+        return self.currency if self.life.side is Side.BUY else shares(self.life.symbol)
+
+    @property
+    def reserved(self) -> int:
+        """All that it binds: for what is left, and for what is not stable."""
+        return self.life.bound + sum([due.amount for due in self.dues])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is to come: a trade, a settlement, or the answer to a change."""
+        return self.life.is_live or bool(self.dues) or bool(self.life.changes)
+
+    def copy(self) -> OpenOrder:
+        """To be changed, and thrown away if the transaction fails."""
+        return replace(self, life=replace(self.life))
+
+    def add_due(
+        self, token: int, amount: int, *, trade: int = 0, quantity: int = 0, price: int = 0, fee: int = 0
+    ) -> None:
+        """Something becomes due once its token is stable."""
+        if trade or amount:
+            self.places += 1
+            self.dues = (*self.dues, Due(self.places, token, trade, quantity, price, fee, amount))
+
+
+class Position(NamedTuple):
+    """How far the sequence was applied."""
+
+    stripe: int = 0
+    sequence: int = 0
+    token: int = 0
+    confirmed: int = 0
+    """All trades up to this number are confirmed."""
+    stable_token: int = 0
+    """An arbiter has reported this token, or a later one: what it freed may be freed."""
+
+
+class Batch(NamedTuple):
+    """Events for the sequence, under a key."""
+
+    number: int
+    key: bytes
+    payloads: tuple[bytes, ...]
+
+
+class KnownRequest(NamedTuple):
+    """A client id that was used."""
+
+    kind: str
+    digest: str
+    number: int
+    """Of the order; 0: none."""
+    answer: int
+    """The number of the report that was the answer; of a cancel of all orders, how many."""
+
+
+@dataclass(slots=True)
+class OrderMemory:
+    """What a gateway remembers of its tables, as of the last commit."""
+
+    orders: dict[int, OpenOrder] = field(default_factory=dict)
+    """All that are open, by id, oldest first."""
+    live: dict[int, dict[int, None]] = field(default_factory=dict)
+    """The ids of live orders of each account."""
+    due: dict[int, None] = field(default_factory=dict)
+    """The ids of orders with something due."""
+    numbers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of accounts that were asked for: the last order's number, the last report's."""
+    position: Position = field(default_factory=Position)
+    last_batch: int = 0
+
+    def take(self, order: OpenOrder) -> None:
+        """An order as a commit left it."""
+        number = order.life.id
+        if order.is_open:
+            self.orders[number] = order
+        else:
+            self.orders.pop(number, None)
+        of_account = self.live.setdefault(order.life.account, {})
+        if order.life.is_live:
+            of_account[number] = None
+        else:
+            of_account.pop(number, None)
+        if order.dues:
+            self.due[number] = None
+        else:
+            self.due.pop(number, None)
+
+    @classmethod
+    def read(cls, connection: Connection, floor: str) -> OrderMemory:
+        """All that is open."""
+        memory = cls()
+        for order in _read_orders(connection):
+            memory.take(order)
+        query = "SELECT stripe, sequence, token, confirmed, stable_token FROM position WHERE floor = ?"
+        for row in rows_of(connection, query, (floor,)):
+            memory.position = Position(*row)
+        memory.last_batch = scalar(connection, "SELECT max(batch) FROM outbox") or 0
+        return memory
+
+
+ORDER_COLUMNS: Final = (
+    "account, number, client_id, symbol, side, kind, lifetime, total, price, trigger_price, bound_price, currency,"
+    " maker_bp, taker_bp, owner, session, entered_ns, status, filled, filled_value"
+)
+
+
+def _read_orders(connection: Connection) -> Iterator[OpenOrder]:
+    changes: dict[int, list[Change]] = {}
+    pending = (
+        "SELECT account, number, client_id, kind, quantity, bound_price, price, trigger_price FROM requests"
+        " WHERE is_pending ORDER BY account, answer"
+    )
+    for account, number, client_id, kind, *values in rows_of(connection, pending):
+        changes.setdefault(order_id(account, number), []).append(Change(client_id, ChangeKind(kind), *values))
+    dues: dict[int, list[Due]] = {}
+    query = "SELECT account, number, place, token, trade, quantity, price, fee, amount FROM dues ORDER BY place"
+    for account, number, *rest in rows_of(connection, query):
+        dues.setdefault(order_id(account, number), []).append(Due(*rest))
+    query = f"SELECT {ORDER_COLUMNS} FROM orders WHERE is_open ORDER BY account, number"  # noqa: S608 - our own names
+    for row in rows_of(connection, query):
+        number = order_id(row[0], row[1])
+        yield order_of(row, tuple(changes.get(number, ())), tuple(dues.get(number, ())))
+
+
+def order_of(row: Sequence[Any], changes: tuple[Change, ...] = (), dues: tuple[Due, ...] = ()) -> OpenOrder:
+    """An order as its table has it."""
+    account, number, client_id, symbol, side, kind, lifetime, total, price, trigger, bound_price = row[:11]
+    currency, maker, taker, owner, session, entered, status, filled, filled_value = row[11:]
+    life = OrderLife(
+        id=order_id(account, number),
+        account=account,
+        client_id=client_id,
+        symbol=symbol,
+        side=Side(side),
+        total=total,
+        bound_price=bound_price,
+        kind=OrderKind(kind),
+        lifetime=Lifetime(lifetime),
+        price=price,
+        trigger=trigger,
+        fee_bp=max(maker, taker),
+        status=OrderStatus(status),
+        filled=filled,
+        filled_value=filled_value,
+        changes=changes,
+    )
+    places = max((due.place for due in dues), default=0)
+    return OpenOrder(life, currency, maker, taker, owner, session, entered, dues, places)
+
+
+# Reports as text ----------------------------------------------------------------------------------------------------
+
+
+def report_body(report: TradeReport) -> str:
+    """A report as its table has it."""
+    return _ENCODE(report)
+
+
+def report_of(body: str) -> TradeReport:
+    """The report that a table has."""
+    raw = TradeReport(*json.loads(body))
+    return raw._replace(
+        kind=ReportKind(raw.kind),
+        status=OrderStatus(raw.status),
+        side=Side(raw.side),
+        kind_of_order=OrderKind(raw.kind_of_order),
+        lifetime=Lifetime(raw.lifetime),
+        reason=None if raw.reason is None else Reason(raw.reason),
+    )
+
+
+# The outbox ---------------------------------------------------------------------------------------------------------
+
+
+def put_in_outbox(connection: Connection, payloads: Sequence[bytes]) -> Batch:
+    """A batch for the sequence, behind all others, under a key that nobody else has."""
+    number = (scalar(connection, "SELECT max(batch) FROM outbox") or 0) + 1
+    batch = Batch(number, token_bytes(16), tuple(payloads))
+    body = b"".join([len(payload).to_bytes(2) + payload for payload in payloads])
+    statement = "INSERT INTO outbox (batch, key, body, published) VALUES (?, ?, ?, ?)"
+    execute(connection, statement, (number, batch.key.hex(), body, False))
+    return batch
+
+
+def read_batches(connection: Connection, after: int) -> list[Batch]:
+    """What is not marked as published, beyond a batch, oldest first."""
+    query = "SELECT batch, key, body FROM outbox WHERE NOT published AND batch > ? ORDER BY batch"
+    return [
+        Batch(number, bytes.fromhex(key), tuple(_payloads(bytes(body))))
+        for number, key, body in rows_of(connection, query, (after,))
+    ]
+
+
+def _payloads(body: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(body):
+        end = at + 2 + int.from_bytes(body[at : at + 2])
+        yield body[at + 2 : end]
+        at = end
+
+
+# One transaction ----------------------------------------------------------------------------------------------------
+
+
+class Work:
+    """What one transaction changes."""
+
+    def __init__(self, connection: Connection, memory: OrderMemory, floor: str, now: int) -> None:
+        """Nothing yet."""
+        self.connection = connection
+        self.now = now
+        self.position = memory.position
+        self.events: list[bytes] = []
+        """For the sequence, in this order."""
+        self.batch: Batch | None = None
+        """Once it is written: what `events` became."""
+        self.reports: list[tuple[TradeReport, bool]] = []
+        """With whether they wait for the batch."""
+        self._memory = memory
+        self._floor = floor
+        self._orders: dict[int, OpenOrder] = {}
+        self._new: dict[int, OpenOrder] = {}
+        self._added: Counter[int] = Counter()
+        """New orders of each account."""
+        self._numbers: dict[int, tuple[int, int]] = {}
+        self._requests: list[tuple[object, ...]] = []
+        self._asked: dict[tuple[int, str], KnownRequest] = {}
+        self._answered: list[tuple[int, str]] = []
+        self._ledger = Ledger()
+        self._places: dict[tuple[int, str], None] = {}
+        self._entries: list[Entry] = []
+
+    # Orders -----------------------------------------------------------------------------------------------------
+
+    def order(self, number: int) -> OpenOrder | None:
+        """An open order, to be changed; None: there is none of this id."""
+        found = self._orders.get(number)
+        if found is None and (kept := self._memory.orders.get(number)) is not None:
+            found = kept.copy()
+            self._hold(found)
+        return found
+
+    def _hold(self, order: OpenOrder) -> None:
+        self._orders[order.life.id] = order
+        if order.reserved:
+            bound = Reservation(order.life.account, order.asset, order.reserved)
+            self._ledger.reservations.setdefault(holder_of(order.life.id), bound)
+
+    def add(self, order: OpenOrder) -> None:
+        """A new order."""
+        self._orders[order.life.id] = self._new[order.life.id] = order
+        self._added[order.life.account] += 1
+
+    def put(self, order: OpenOrder) -> None:
+        """A copy of an order, changed, takes its place."""
+        self._orders[order.life.id] = order
+        if order.life.id in self._new:
+            self._new[order.life.id] = order
+
+    def with_stable_dues(self) -> list[OpenOrder]:
+        """Orders with something that may be posted, to be changed."""
+        confirmed, stable = self.position.confirmed, self.position.stable_token
+        here = [number for number, order in self._orders.items() if order.dues]
+        known = [(number, self._orders.get(number) or self._memory.orders[number]) for number in self._memory.due]
+        known += [(number, self._orders[number]) for number in here if number not in self._memory.due]
+        wanted = [n for n, order in known if any(due.is_stable(confirmed, stable) for due in order.dues)]
+        return [order for number in wanted if (order := self.order(number)) is not None]
+
+    def live_orders(self, account: int | None = None) -> list[OpenOrder]:
+        """Live orders, of an account or of all, to be looked at."""
+        accounts = self._memory.live if account is None else [account]
+        known = [number for one in accounts for number in self._memory.live.get(one, ())]
+        every = [self._orders.get(number) or self._memory.orders[number] for number in known]
+        every += [order for order in self._new.values() if account in (None, order.life.account)]
+        return [order for order in every if order.life.is_live]
+
+    def count_live(self, account: int) -> int:
+        """How many orders of an account live."""
+        return len(self._memory.live.get(account, ())) + self._added[account]
+
+    # Numbers ----------------------------------------------------------------------------------------------------
+
+    def know_numbers(self, accounts: Iterable[int]) -> None:
+        """Read the last numbers of accounts that were not asked for before."""
+        known = self._memory.numbers
+        unknown = [(account,) for account in dict.fromkeys(accounts) if account not in known]
+        query = (
+            "SELECT k0, (SELECT max(number) FROM orders WHERE account = k0),"
+            " (SELECT max(number) FROM reports WHERE account = k0) FROM wanted"
+        )
+        for account, order, report in lookup(self.connection, query, unknown):
+            known[account] = order or 0, report or 0
+
+    def next_order(self, account: int, at_least: int) -> int:
+        """The number of an account's next order."""
+        order, report = self._last(account)
+        order = max(order + 1, at_least)
+        self._numbers[account] = order, report
+        return order
+
+    def next_report(self, account: int) -> int:
+        """The number of an account's next report."""
+        order, report = self._last(account)
+        self._numbers[account] = order, report + 1
+        return report + 1
+
+    def _last(self, account: int) -> tuple[int, int]:
+        if account not in self._numbers and account not in self._memory.numbers:
+            self.know_numbers([account])
+        return self._numbers.get(account) or self._memory.numbers[account]
+
+    def tell(self, report: TradeReport, *, waits: bool = False) -> TradeReport:
+        """A report under its account's next number."""
+        told = report._replace(number=self.next_report(report.account))
+        self.reports.append((told, waits))
+        return told
+
+    # Requests ---------------------------------------------------------------------------------------------------
+
+    def know_requests(self, ids: Iterable[tuple[int, str]]) -> None:
+        """Read which client ids were used, of some (account, client id)."""
+        query = (
+            "SELECT r.account, r.client_id, r.kind, r.digest, r.number, r.answer FROM wanted"
+            " JOIN requests r ON r.account = k0 AND r.client_id = k1"
+        )
+        for account, client_id, *rest in lookup(self.connection, query, ids):
+            self._asked[account, client_id] = KnownRequest(*rest)
+
+    def request(self, account: int, client_id: str) -> KnownRequest | None:
+        """What a client id was used for, among those that were read and those of this transaction."""
+        return self._asked.get((account, client_id))
+
+    def ask(
+        self, account: int, client_id: str, known: KnownRequest, change: Change | None = None, *, pending: bool = False
+    ) -> None:
+        """A client id is used, and its answer known."""
+        self._asked[account, client_id] = known
+        values = (None,) * 4 if change is None else change[2:]
+        self._requests.append((account, client_id, *known[:2], known.number, known.answer, pending, *values))
+
+    def answer(self, account: int, client_id: str) -> None:
+        """The sequence has answered a change."""
+        self._answered.append((account, client_id))
+
+    # The ledger -------------------------------------------------------------------------------------------------
+
+    def know_balances(self, places: Iterable[tuple[int, str]]) -> None:
+        """Read what some accounts have of some assets."""
+        unknown = [place for place in dict.fromkeys(places) if place not in self._places]
+        if unknown:
+            self._places.update(dict.fromkeys(unknown))
+            self._ledger.learn(ledger_at(self.connection, unknown))
+
+    def post(self, entry: Entry) -> None:
+        """Post an entry, or raise LedgerError and change nothing."""
+        self.know_balances([(leg.account, leg.asset) for leg in entry.legs])
+        if self._ledger.post(entry):
+            self._entries.append(entry)
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Write everything; the caller commits."""
+        if self.events:
+            self.batch = put_in_outbox(self.connection, self.events)
+        write_entries(self.connection, self._entries, self._ledger, self.now)
+        self._write_orders()
+        batch = 0 if self.batch is None else self.batch.number
+        told = [
+            (one.account, one.number, batch * waits, split_id(one.order)[1], report_body(one))
+            for one, waits in self.reports
+        ]
+        for statement, rows in ((_ASK, self._requests), (_ANSWER, self._answered), (_TELL, told)):
+            execute_many(self.connection, statement, rows)
+        if self.position != self._memory.position:
+            self._write_position()
+
+    def _write_position(self) -> None:
+        execute(
+            self.connection,
+            "INSERT INTO position (floor, stripe, sequence, token, confirmed, stable_token) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (floor) DO UPDATE SET stripe = excluded.stripe, sequence = excluded.sequence,"
+            " token = excluded.token, confirmed = excluded.confirmed, stable_token = excluded.stable_token",
+            (self._floor, *self.position),
+        )
+
+    def _write_orders(self) -> None:
+        if self._new:
+            execute_many(
+                self.connection,
+                f"INSERT INTO orders ({ORDER_COLUMNS}, is_open) VALUES ({', '.join('?' * 21)})",  # noqa: S608 - the same
+                [(*_order_row(order), order.is_open) for order in self._new.values()],
+            )
+        changed = [order for number, order in self._orders.items() if number not in self._new]
+        changed = [order for order in changed if order != self._memory.orders.get(order.life.id)]
+        if not changed:
+            return
+        execute_many(
+            self.connection,
+            "UPDATE orders SET client_id = ?, total = ?, price = ?, trigger_price = ?, bound_price = ?, status = ?,"
+            " filled = ?, filled_value = ?, is_open = ? WHERE account = ? AND number = ?",
+            [_changed_row(order) for order in changed],
+        )
+        self._write_dues(changed)
+
+    def _write_dues(self, changed: list[OpenOrder]) -> None:
+        gone: list[tuple[int, ...]] = []
+        come: list[tuple[int, ...]] = []
+        for order in changed:
+            before = self._memory.orders[order.life.id].dues
+            place = split_id(order.life.id)
+            gone += [(*place, due.place) for due in before if due not in order.dues]
+            come += [(*place, *due) for due in order.dues if due not in before]
+        if gone:
+            execute_many(self.connection, "DELETE FROM dues WHERE account = ? AND number = ? AND place = ?", gone)
+        if come:
+            execute_many(
+                self.connection,
+                "INSERT INTO dues (account, number, place, token, trade, quantity, price, fee, amount)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                come,
+            )
+
+    def remember(self) -> None:
+        """It is committed: what was changed is what the gateway remembers."""
+        for order in self._orders.values():
+            self._memory.take(order)
+        self._memory.numbers.update(self._numbers)
+        self._memory.position = self.position
+        if self.batch is not None:
+            self._memory.last_batch = self.batch.number
+
+
+def _order_row(order: OpenOrder) -> tuple[object, ...]:
+    life = order.life
+    return (
+        *split_id(life.id),
+        life.client_id,
+        life.symbol,
+        life.side.value,
+        life.kind.value,
+        life.lifetime.value,
+        life.total,
+        life.price,
+        life.trigger,
+        life.bound_price,
+        order.currency,
+        order.maker_bp,
+        order.taker_bp,
+        order.owner,
+        order.session,
+        order.entered_ns,
+        life.status.value,
+        life.filled,
+        life.filled_value,
+    )
+
+
+def _changed_row(order: OpenOrder) -> tuple[object, ...]:
+    life = order.life
+    return (
+        life.client_id,
+        life.total,
+        life.price,
+        life.trigger,
+        life.bound_price,
+        life.status.value,
+        life.filled,
+        life.filled_value,
+        order.is_open,
+        *split_id(life.id),
+    )

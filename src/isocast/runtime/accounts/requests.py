@@ -1,0 +1,226 @@
+"""What traders ask: checks of its form, the floor's words for it, and refusals."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from isocast.floor.codec import SYMBOL_MAX
+from isocast.floor.events import Crossing, Order, Refusal
+from isocast.orders.accounts import AMOUNT_MAX
+from isocast.orders.desk import (
+    CLIENT_ID_MAX,
+    CancelRequest,
+    Lifetime,
+    NewOrder,
+    OrderKind,
+    OrderStatus,
+    Reason,
+    ReplaceRequest,
+    ReportKind,
+    TradeReport,
+    TradingRequest,
+)
+from isocast.orders.life import OrderLife
+from isocast.orders.needs import Side, protection_price
+from isocast.terms.market import Side as MarketSide
+
+__all__ = [
+    "REASONS",
+    "Answered",
+    "Asked",
+    "RefusedError",
+    "check_form",
+    "content_digest",
+    "floor_side",
+    "is_client_id",
+    "order_event",
+    "refused",
+    "worst_price",
+]
+
+REASONS: Final = {
+    Refusal.UNKNOWN_SYMBOL: Reason.UNKNOWN_SYMBOL,
+    Refusal.DUPLICATE_ID: Reason.DUPLICATE_ID,
+    Refusal.FLAGS: Reason.FLAGS,
+    Refusal.WRONG_PHASE: Reason.WRONG_PHASE,
+    Refusal.LOT: Reason.LOT,
+    Refusal.TICK: Reason.TICK,
+    Refusal.COLLAR: Reason.COLLAR,
+    Refusal.WOULD_TRADE: Reason.WOULD_TRADE,
+    Refusal.UNKNOWN_ORDER: Reason.UNKNOWN_ORDER,
+    Refusal.OWN: Reason.OWN,
+    Refusal.TOO_LATE: Reason.TOO_LATE,
+    Refusal.PRICE: Reason.PRICE,
+    Refusal.COMMITMENT: Reason.MALFORMED,
+}
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
+_OWNERS: Final = 1 << 32
+_KINDS: Final = {
+    OrderKind.LIMIT: (True, False),
+    OrderKind.MARKET: (False, False),
+    OrderKind.STOP: (False, True),
+    OrderKind.STOP_LIMIT: (True, True),
+}
+"""Whether it has a price, and a trigger."""
+
+
+class Asked(NamedTuple):
+    """A request, and who makes it."""
+
+    account: int
+    session: str
+    request: TradingRequest
+    digest: str = ""
+    """Of what it contains; computed once."""
+
+
+class Answered(NamedTuple):
+    """The answer, to be told once its batch is published; 0: at once."""
+
+    report: TradeReport
+    batch: int
+
+
+def is_client_id(text: str) -> bool:
+    """Whether a trader may call something so."""
+    return 0 < len(text) <= CLIENT_ID_MAX and text.isascii() and text.isprintable()
+
+
+def _malformed(request: TradingRequest) -> str | None:
+    """The first thing that is wrong with the form of a request; None: nothing is. Sizes are left to the controls."""
+    match request:
+        case NewOrder():
+            return _malformed_order(request)
+        case CancelRequest():
+            return None if 0 <= request.quantity < AMOUNT_MAX else "quantity: from 0 (all of it) to below 2^62"
+        case ReplaceRequest():
+            if request.quantity is None and request.price is None and request.trigger is None:
+                return "a replace changes quantity, price or trigger: give one of them"
+            return _malformed_price(request.price, "price") or _malformed_price(request.trigger, "trigger")
+
+
+def _malformed_order(request: NewOrder) -> str | None:
+    has_price, has_trigger = _KINDS[request.kind]
+    if (request.price is not None) != has_price:
+        return f"price: a {request.kind} order {'has' if has_price else 'has no'} price"
+    if (request.trigger is not None) != has_trigger:
+        return f"trigger: a {request.kind} order {'has' if has_trigger else 'has no'} trigger"
+    if (request.until is not None) != (request.lifetime is Lifetime.UNTIL_DATE):
+        return "until: goes with the lifetime gtd, and with no other"
+    if not 0 <= (request.until or 0) < AMOUNT_MAX or not 0 <= request.display < AMOUNT_MAX:
+        return "until, display: from 0 to below 2^62"
+    if not 0 <= request.owner < _OWNERS:
+        return f"owner: from 0 to below {_OWNERS:,}"
+    return _malformed_price(request.price, "price") or _malformed_price(request.trigger, "trigger")
+
+
+def _malformed_price(price: int | None, name: str) -> str | None:
+    return None if price is None or 0 < price < AMOUNT_MAX else f"{name}: above zero and below 2^62"
+
+
+def content_digest(request: TradingRequest) -> str:
+    """Of what the trader set, his id aside."""
+    content = _ENCODE([type(request).__name__, *request[1:]])
+    return blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+def worst_price(request: NewOrder, reference: int | None, collar_bp: int, tick: int) -> int | None:
+    """What a unit costs at most: the limit, or the protection price; None: no reference to take it from.
+
+    A stop's is taken around its trigger (settlement 16).
+    """
+    if request.price is not None:
+        return request.price
+    around = reference if request.trigger is None else request.trigger
+    return None if around is None else max(tick, protection_price(request.side, around, collar_bp, tick))
+
+
+def floor_side(side: Side) -> MarketSide:
+    """As the floor writes it."""
+    return MarketSide.BUY if side is Side.BUY else MarketSide.SELL
+
+
+def order_event(number: int, account: int, request: NewOrder, price: int, deadline: int | None) -> Order:
+    """A new order as the floor hears it; `price` is its limit or protection price."""
+    lifetime = request.lifetime
+    return Order(
+        id=number,
+        account=account,
+        symbol=request.symbol,
+        side=floor_side(request.side),
+        quantity=request.quantity,
+        price=price,
+        owner=request.owner,
+        is_market=request.price is None,
+        is_immediate=lifetime in (Lifetime.IMMEDIATE, Lifetime.ALL_OR_NOTHING),
+        is_all=lifetime is Lifetime.ALL_OR_NOTHING,
+        is_post_only=request.is_post_only,
+        is_day=lifetime is Lifetime.DAY and not request.is_open_offer,
+        is_offer=request.is_open_offer,
+        trigger=request.trigger,
+        deadline=deadline,
+        until=request.until,
+        at=_AUCTIONS.get(lifetime),
+        display=request.display,
+    )
+
+
+_AUCTIONS: Final = {Lifetime.OPENING: Crossing.OPEN, Lifetime.CLOSING: Crossing.CLOSE}
+
+
+# Refusals -----------------------------------------------------------------------------------------------------------
+
+
+class RefusedError(Exception):
+    """A request is refused; nothing of it stays but its client id."""
+
+    def __init__(self, reason: Reason, text: str, order: OrderLife | None = None) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+        self.order = order
+        """That a change was about."""
+
+
+def check_form(request: TradingRequest) -> None:
+    """RefusedError for a request with a form that cannot be."""
+    if (fault := _malformed(request)) is not None:
+        raise RefusedError(Reason.MALFORMED, fault)
+
+
+def refused(asked: Asked, reason: Reason, text: str, now: int, order: OrderLife | None = None) -> TradeReport:
+    """A refusal by the gateway itself."""
+    request = asked.request
+    if isinstance(request, NewOrder):
+        kind, original = ReportKind.REFUSED, ""
+        new = request
+    else:
+        kind, original = ReportKind.CHANGE_REFUSED, request.original_id[:CLIENT_ID_MAX]
+        new = NewOrder("", "", Side.BUY, request.quantity or 0)
+    if order is not None:
+        report = order.report(kind, now)
+    else:
+        report = TradeReport(
+            number=0,
+            account=asked.account,
+            kind=kind,
+            status=OrderStatus.REFUSED,
+            client_id="",
+            original_id="",
+            order=0,
+            symbol=new.symbol[:SYMBOL_MAX],
+            side=new.side,
+            kind_of_order=new.kind,
+            lifetime=new.lifetime,
+            quantity=new.quantity,
+            filled=0,
+            filled_value=0,
+            left=0,
+            price=new.price,
+            trigger=new.trigger,
+            at=now,
+        )
+    client_id = request.client_id[:CLIENT_ID_MAX]
+    return report._replace(client_id=client_id, original_id=original, reason=reason, text=text)

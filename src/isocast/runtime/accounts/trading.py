@@ -1,0 +1,776 @@
+"""A gateway's trading, transaction by transaction: requests in, the sequence's answers in, reports and events out.
+
+    submit      orders, cancels and replaces of some milliseconds: client ids, controls, reservations, the outbox
+    take        tokens of the sequence: refusals, fills, cancels, expiries; settlement of what is confirmed
+    kill        a block, and a CANCEL for every live order
+
+Each is one transaction, which no other process can have at the same time: a lease with a generation fences off a
+gateway that was replaced. Nothing here waits for the market or knows an event loop; `desk` does.
+
+Money moves when it cannot be taken back (settlement 14). A trade is settled once an arbiter's report says that it is
+confirmed. What a refusal, a cancel, an expiry or a replace frees is freed once an arbiter has reported its token or a
+later one, or once a token has come that is a round of the ring later (`DeskSettings.stable_tokens`): a customer does
+not see `stable` itself, and on an unchanged ring every member holds a token a round later.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, NamedTuple, assert_never
+
+from sqlalchemy import Connection
+
+from isocast.floor.codec import encode_event
+from isocast.floor.events import (
+    Cancel,
+    Cancelled,
+    Event,
+    Expired,
+    Order,
+    Refused,
+    Replace,
+    Replaced,
+    Report,
+    Trade,
+)
+from isocast.orders.accounts import cash, gateway_of, shares
+from isocast.orders.controls import DEFAULT_LIMITS, Block, Limits, RateLimit, Wanted, first_refusal
+from isocast.orders.desk import (
+    CancelRequest,
+    NewOrder,
+    OrderKind,
+    OrderStatus,
+    Reason,
+    ReplaceRequest,
+    ReportKind,
+    TradeReport,
+)
+from isocast.orders.ledger import Fill, free, reserve, settle_buy, settle_sell
+from isocast.orders.life import Change, ChangeKind, OrderLife
+from isocast.orders.needs import Side, fee, protection_price
+from isocast.runtime.accounts.audit import check_reserved
+from isocast.runtime.accounts.floor_view import EventOutcome, FloorView, TokenOutcome
+from isocast.runtime.accounts.kills import blocks_in, kill_in
+from isocast.runtime.accounts.order_store import (
+    ORDER_COLUMNS,
+    Batch,
+    Due,
+    KnownRequest,
+    OpenOrder,
+    OrderMemory,
+    Position,
+    Work,
+    holder_of,
+    order_id,
+    order_of,
+    read_batches,
+    report_of,
+    split_id,
+)
+from isocast.runtime.accounts.posting import execute, lookup, rows_of, scalar
+from isocast.runtime.accounts.requests import (
+    REASONS,
+    Answered,
+    Asked,
+    RefusedError,
+    check_form,
+    content_digest,
+    floor_side,
+    is_client_id,
+    order_event,
+    refused,
+    worst_price,
+)
+from isocast.runtime.accounts.tables import AccountsDatabase
+from isocast.terms.errors import LedgerError, LedgerFault, LocalProtocolError
+
+__all__ = ["DeskSettings", "FencedError", "TradingBooks"]
+
+_LEASE: Final = "gateway"
+_NUMBERS: Final = 1 << 32
+_CHANGES_OPEN: Final = 64
+"""Cancels and replaces of one order that are under way: beyond that the answers are to be waited for."""
+_CANCEL_ALL: Final = "all"
+
+
+class FencedError(LedgerError):
+    """Another process has taken over these books: this one trades no more."""
+
+    def __init__(self, place: str) -> None:
+        """Say whose they are now."""
+        super().__init__(LedgerFault.UNAVAILABLE, f"another gateway process has taken over {place}")
+
+
+@dataclass(frozen=True, slots=True)
+class DeskSettings:
+    """What an operator decides for a gateway."""
+
+    floor: str = "XISO"
+    currency: str = "USD"
+    """Of symbols that have no other."""
+    currencies: Mapping[str, str] = field(default_factory=dict)
+    fees: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Of symbols: basis points that makers pay, and takers."""
+    fee_bp: tuple[int, int] = (0, 0)
+    """Of all other symbols."""
+    collar_bp: int = 500
+    """How far a market order may go from the reference where its symbol has no collar."""
+    limits: Limits = DEFAULT_LIMITS
+    """Of accounts that have none of their own."""
+    deadline: Callable[[int], int | None] = lambda _: None
+    """Until when an order that is accepted at an instant may enter the floor, such as the end of the session's day."""
+    stable_tokens: int = 0
+    """A token so much later says that one is stable: the members of the ring; 0: only arbiters' reports do."""
+    snapshot_tokens: int = 10_000
+    """So many tokens of the floor are applied again at most after a restart."""
+
+
+class TradingBooks:
+    """Orders and money of one gateway. One thread at a time."""
+
+    def __init__(
+        self,
+        database: AccountsDatabase,
+        settings: DeskSettings | None = None,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Nothing is read before `open`."""
+        self.settings = settings or DeskSettings()
+        self.gateway = database.gateway()
+        self.view = FloorView(self.settings.floor)
+        self.waiting: deque[Batch] = deque()
+        """Committed and not published, in order."""
+        self.published = 0
+        """All batches up to this one are published."""
+        self.foreign = 0
+        """Events about this gateway's accounts that it has not sent, and steps that contradict its books."""
+        self._currency = cash(self.settings.currency)
+        self._currencies = {symbol: cash(currency) for symbol, currency in self.settings.currencies.items()}
+        self._database = database
+        self.reached = reached
+        """Hears of every step between which a process can die."""
+        self._memory = OrderMemory()
+        self._is_stale = True
+        self._marked = 0
+        self._generation = 0
+        self._rate = RateLimit()
+        self._snapshot_at = 0
+
+    # Begin and end ----------------------------------------------------------------------------------------------
+
+    def open(self, now: int) -> Position:
+        """Take the books over from whoever had them, and check them: from where the sequence is wanted.
+
+        LedgerError where what is reserved is not what orders need: then nothing may be traded.
+        """
+        with self._database.writing() as connection:
+            self._generation = (_generation(connection) or 0) + 1
+            holder = f"process {os.getpid()} on {socket.gethostname()}"
+            execute(
+                connection,
+                "INSERT INTO lease (name, generation, holder, taken_ns) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO"
+                " UPDATE SET generation = excluded.generation, holder = excluded.holder, taken_ns = excluded.taken_ns",
+                (_LEASE, self._generation, holder, now),
+            )
+            first = scalar(connection, "SELECT min(batch) FROM outbox WHERE NOT published")
+            last = scalar(connection, "SELECT max(batch) FROM outbox") or 0
+            self.published = self._marked = last if first is None else first - 1
+            self._load(connection)
+            start = self._restored(connection)
+        self.check()
+        return start
+
+    def _restored(self, connection: Connection) -> Position:
+        """The floor as it was kept; where to hear the sequence from."""
+        query = "SELECT sequence, token, state, body FROM snapshots WHERE floor = ?"
+        for sequence, token, state, body in rows_of(connection, query, (self.settings.floor,)):
+            self.view.restore(bytes(body), token, bytes.fromhex(state))
+            self._snapshot_at = token
+            return self._memory.position._replace(sequence=sequence, token=token)
+        return Position(self._memory.position.stripe)
+
+    def check(self) -> None:
+        """LedgerError unless what is reserved is what live orders and unsettled trades need."""
+        check_reserved(self._database)
+
+    def _load(self, connection: Connection) -> None:
+        self._memory = OrderMemory.read(connection, self.settings.floor)
+        self.waiting = deque(read_batches(connection, self.published))
+        self._is_stale = False
+
+    @contextmanager
+    def _work(self, now: int) -> Iterator[Work]:
+        """One transaction; what it did is remembered after the commit, and read again if that is in doubt."""
+        self.reached("begin")
+        with self._database.writing() as connection:
+            if _generation(connection) != self._generation:
+                raise FencedError(self._database.place)
+            last = scalar(connection, "SELECT max(batch) FROM outbox") or 0
+            if self._is_stale or last != self._memory.last_batch:
+                self._load(connection)  # An operator's kill is in the outbox, or the last commit is in doubt.
+            work = Work(connection, self._memory, self.settings.floor, now)
+            self._is_stale = True
+            yield work
+            work.write()
+            published = self.published
+            if published > self._marked:
+                done = "UPDATE outbox SET published = TRUE, body = ? WHERE batch <= ? AND NOT published"
+                execute(connection, done, (b"", published))
+            self.reached("written")
+        self.reached("committed")
+        work.remember()
+        self._marked = published
+        if work.batch is not None:
+            self.waiting.append(work.batch)
+        self._is_stale = False
+
+    def note_published(self, batch: int) -> None:
+        """A batch is in the market's outbox; the next transaction marks it."""
+        self.published = max(self.published, batch)
+        while self.waiting and self.waiting[0].number <= self.published:
+            self.waiting.popleft()
+
+    def refresh(self, now: int) -> None:
+        """Mark what is published, and see what others have put into the outbox."""
+        with self._work(now):
+            pass
+        self._rate.forget_full(now)
+
+    # Requests ---------------------------------------------------------------------------------------------------
+
+    def submit(self, asked: Sequence[Asked], now: int) -> list[Answered]:
+        """Answer requests in one transaction, each by itself."""
+        if self.view.newest < self._memory.position.token:
+            raise LedgerError(LedgerFault.UNAVAILABLE, "this gateway has not heard again what it knew of the sequence")
+        with self._work(now) as work:
+            context = self._context(work, asked)
+            answers = [self._answer(work, one, context) for one in asked]
+        batch = work.batch.number if work.batch is not None else 0
+        return [Answered(report, batch if waits is True else int(waits)) for report, waits in answers]
+
+    def _context(self, work: Work, asked: Sequence[Asked]) -> _Context:
+        """Read what all of them need, at once."""
+        ids = [(one.account, one.request.client_id) for one in asked if is_client_id(one.request.client_id)]
+        ids += [
+            (one.account, one.request.original_id)
+            for one in asked
+            if not isinstance(one.request, NewOrder) and is_client_id(one.request.original_id)
+        ]
+        work.know_requests(ids)
+        accounts = dict.fromkeys(one.account for one in asked)
+        work.know_numbers(accounts)
+        work.know_balances(
+            (one.account, self.currency_of(one.request.symbol) if one.request.side is Side.BUY else asset)
+            for one in asked
+            if isinstance(one.request, NewOrder) and (asset := self._shares(one.request.symbol))
+        )
+        query = (
+            "SELECT c.account, c.quantity, c.value, c.collar_bp, c.rate, c.open_orders FROM wanted"
+            " JOIN controls c ON c.account = k0"
+        )
+        limits = {
+            account: Limits(*rest)
+            for account, *rest in lookup(work.connection, query, [(account,) for account in accounts])
+        }
+        return _Context(limits, blocks_in(work.connection))
+
+    def currency_of(self, symbol: str) -> str:
+        """What a symbol is paid in, as an asset."""
+        return self._currencies.get(symbol, self._currency)
+
+    def _shares(self, symbol: str) -> str | None:
+        return shares(symbol) if self.view.symbol(symbol) is not None else None
+
+    def _answer(self, work: Work, asked: Asked, context: _Context) -> tuple[TradeReport, bool | int]:
+        """The report, and whether it waits for this transaction's batch, or for which other."""
+        request = asked.request
+        if not is_client_id(request.client_id):
+            text = "client id: from 1 to 64 printable ASCII characters"
+            return refused(asked, Reason.MALFORMED, text, work.now), False
+        digest = content_digest(request)
+        asked = asked._replace(digest=digest)
+        known = work.request(asked.account, request.client_id)
+        if known is not None:
+            if known.digest != digest:
+                text = "this client id was used for something else: take another"
+                return refused(asked, Reason.CLIENT_ID_USED, text, work.now), False
+            return self._first_answer(work, asked.account, known)
+        try:
+            check_form(request)
+            match request:
+                case NewOrder():
+                    report = self._enter(work, asked, request, context)
+                case CancelRequest():
+                    report = self._cancel(work, asked, request)
+                case ReplaceRequest():
+                    report = self._replace(work, asked, request, context)
+                case _:
+                    assert_never(request)
+        except RefusedError as refusal:
+            order = refusal.order
+            if refusal.reason is Reason.UNAVAILABLE:
+                return refused(asked, refusal.reason, refusal.text, work.now, order), False
+            report = work.tell(refused(asked, refusal.reason, refusal.text, work.now, order))
+            number = 0 if order is None else split_id(order.id)[1]
+            work.ask(asked.account, request.client_id, KnownRequest("refused", digest, number, report.number))
+            return report, False
+        return report, True
+
+    def _first_answer(self, work: Work, account: int, known: KnownRequest) -> tuple[TradeReport, bool | int]:
+        for report, waits in work.reports:
+            if (report.account, report.number) == (account, known.answer):
+                return report, waits
+        query = "SELECT body, batch FROM reports WHERE account = ? AND number = ?"
+        [(body, batch)] = rows_of(work.connection, query, (account, known.answer))
+        return report_of(body), batch
+
+    def _enter(self, work: Work, asked: Asked, request: NewOrder, context: _Context) -> TradeReport:
+        """A new order: reserved, told, and on its way; or RefusedError."""
+        account, settings = asked.account, self.settings
+        state = self.view.symbol(request.symbol)
+        if state is None:
+            raise RefusedError(Reason.UNKNOWN_SYMBOL, "there is no such symbol on this floor")
+        price = worst_price(request, state.reference, state.terms.collar_bp or settings.collar_bp, state.terms.tick)
+        around = state.reference if request.trigger is None else request.trigger
+        wanted = Wanted(
+            account,
+            request.owner,
+            request.side,
+            request.quantity,
+            price,
+            request.price is not None,
+            around,
+            is_new=True,
+        )
+        self._control(work, wanted, context)
+        if price is None:
+            raise RefusedError(Reason.REFERENCE, "a market order needs a reference price, and there is none yet")
+        number = work.next_order(account, self.view.floor.highest.get(account, 0) - order_id(account, 0) + 1)
+        if number >= _NUMBERS:
+            raise RefusedError(Reason.OPEN_ORDERS, "this account has used up its numbers: open another")
+        maker, taker = settings.fees.get(request.symbol, settings.fee_bp)
+        life = OrderLife(
+            id=order_id(account, number),
+            account=account,
+            client_id=request.client_id,
+            symbol=request.symbol,
+            side=request.side,
+            total=request.quantity,
+            bound_price=price,
+            kind=request.kind,
+            lifetime=request.lifetime,
+            price=request.price,
+            trigger=request.trigger,
+            fee_bp=max(maker, taker),
+        )
+        currency = self.currency_of(request.symbol)
+        order = OpenOrder(life, currency, maker, taker, request.owner, asked.session, work.now)
+        self._reserve(work, order, f"order/{life.id}", life.bound)
+        work.add(order)
+        event = order_event(life.id, account, request, price, settings.deadline(work.now))
+        return self._sent(work, asked, event, life, ReportKind.ACCEPTED)
+
+    def _sent(
+        self, work: Work, asked: Asked, event: Event, life: OrderLife, kind: ReportKind, change: Change | None = None
+    ) -> TradeReport:
+        """Put an event into the outbox, and tell its trader."""
+        try:
+            work.events.append(encode_event(event))
+        except LocalProtocolError as reason:
+            raise RefusedError(Reason.MALFORMED, "a field is out of the floor's range") from reason
+        request = asked.request
+        report = life.report(kind, work.now)
+        if change is not None:
+            report = report._replace(client_id=change.client_id, original_id=life.client_id)
+        report = work.tell(report, waits=True)
+        name = "new" if change is None else change.kind.value
+        known = KnownRequest(name, asked.digest, split_id(life.id)[1], report.number)
+        work.ask(asked.account, request.client_id, known, change, pending=change is not None)
+        return report
+
+    def _control(self, work: Work, wanted: Wanted, context: _Context, order: OrderLife | None = None) -> None:
+        limits = context.limits.get(wanted.account, self.settings.limits)
+        found = first_refusal(
+            wanted,
+            limits,
+            work.count_live(wanted.account),
+            context.blocks,
+            lambda: self._rate.allows(wanted.account, limits.rate, work.now),
+        )
+        if found is not None:
+            raise RefusedError(found.reason, found.text, order)
+
+    def _reserve(self, work: Work, order: OpenOrder, key: str, amount: int) -> None:
+        life = order.life
+        try:
+            work.post(reserve(key, holder_of(life.id), life.account, order.asset, amount))
+        except LedgerError as error:
+            short = Reason.FUNDS if life.side is Side.BUY else Reason.SHARES
+            reason = {
+                LedgerFault.SHORT: short,
+                LedgerFault.FROZEN: Reason.BLOCKED,
+                LedgerFault.AMOUNT: Reason.VALUE,
+            }.get(error.fault)
+            if reason is None:
+                raise
+            raise RefusedError(reason, str(error)) from None
+
+    # Changes ----------------------------------------------------------------------------------------------------
+
+    def _meant(self, work: Work, account: int, original_id: str) -> OpenOrder:
+        """The live order that a change is about, as a copy; or RefusedError."""
+        known = work.request(account, original_id)
+        unknown = "there is no live order of that id"
+        if known is None or not known.number:
+            raise RefusedError(Reason.UNKNOWN_ORDER, unknown)
+        order = work.order(order_id(account, known.number))
+        if order is None or not order.life.is_live:
+            life = order.life if order is not None else self._closed(work.connection, account, known.number)
+            raise RefusedError(Reason.UNKNOWN_ORDER, unknown, life)
+        if len(order.life.changes) >= _CHANGES_OPEN:
+            text = "too many changes of this order are under way: wait for their answers"
+            raise RefusedError(Reason.UNAVAILABLE, text, order.life)
+        return order.copy()
+
+    def _closed(self, connection: Connection, account: int, number: int) -> OrderLife | None:
+        query = f"SELECT {ORDER_COLUMNS} FROM orders WHERE account = ? AND number = ?"  # noqa: S608 - our own names
+        return next((order_of(row).life for row in rows_of(connection, query, (account, number))), None)
+
+    def _cancel(self, work: Work, asked: Asked, request: CancelRequest) -> TradeReport:
+        order = self._meant(work, asked.account, request.original_id)
+        change = Change(request.client_id, ChangeKind.CANCEL, request.quantity or None)
+        order.life.begin_change(change)
+        work.put(order)
+        event = Cancel(order.life.id, asked.account, request.quantity)
+        return self._sent(work, asked, event, order.life, ReportKind.CANCEL_PENDING, change)
+
+    def _replace(self, work: Work, asked: Asked, request: ReplaceRequest, context: _Context) -> TradeReport:
+        order = self._meant(work, asked.account, request.original_id)
+        life = order.life
+        has_price = life.kind in (OrderKind.LIMIT, OrderKind.STOP_LIMIT)
+        if request.price is not None and not has_price:
+            raise RefusedError(Reason.MALFORMED, f"price: a {life.kind} order has none", life)
+        if request.trigger is not None and life.kind not in (OrderKind.STOP, OrderKind.STOP_LIMIT):
+            raise RefusedError(Reason.MALFORMED, f"trigger: a {life.kind} order has none", life)
+        price = request.price
+        if request.trigger is not None and not has_price:
+            price = self._protection(life, request.trigger)
+        self._control_change(work, order, request, price, context)
+        change = Change(request.client_id, ChangeKind.REPLACE, request.quantity, price, request.price, request.trigger)
+        try:
+            more = life.begin_change(change)
+        except LocalProtocolError as error:
+            raise RefusedError(Reason.UNAVAILABLE, str(error), life) from None
+        if more:
+            try:
+                self._reserve(work, order, f"order/{life.id}/{request.client_id}", more)
+            except RefusedError as refusal:
+                refusal.order = work.order(life.id).life  # type: ignore[union-attr]  # as it was found above
+                raise
+        work.put(order)
+        event = Replace(life.id, asked.account, request.quantity, price, request.trigger)
+        return self._sent(work, asked, event, life, ReportKind.REPLACE_PENDING, change)
+
+    def _protection(self, life: OrderLife, trigger: int) -> int:
+        state = self.view.symbol(life.symbol)
+        if state is None:
+            raise RefusedError(Reason.UNKNOWN_SYMBOL, "there is no such symbol on this floor", life)
+        collar = state.terms.collar_bp or self.settings.collar_bp
+        return max(state.terms.tick, protection_price(life.side, trigger, collar, state.terms.tick))
+
+    def _control_change(
+        self, work: Work, order: OpenOrder, request: ReplaceRequest, price: int | None, context: _Context
+    ) -> None:
+        life, state = order.life, self.view.symbol(order.life.symbol)
+        trigger = life.trigger if request.trigger is None else request.trigger
+        reference = state.reference if state is not None else None
+        wanted = Wanted(
+            life.account,
+            order.owner,
+            life.side,
+            life.total if request.quantity is None else request.quantity,
+            life.bound_price if price is None else price,
+            request.price is not None,
+            reference if trigger is None else trigger,
+            is_new=False,
+        )
+        self._control(work, wanted, context, life)
+
+    def cancel_all(
+        self, account: int, now: int, *, client_id: str = "", symbol: str | None = None, session: str | None = None
+    ) -> int:
+        """A CANCEL for every live order of an account, or those of a symbol or a session: how many, once per id."""
+        digest = blake2b(f"all/{symbol or ''}".encode(), digest_size=16).hexdigest()
+        with self._work(now) as work:
+            if client_id:
+                if not is_client_id(client_id):
+                    raise LocalProtocolError("a client id has from 1 to 64 printable ASCII characters")
+                work.know_requests([(account, client_id)])
+                known = work.request(account, client_id)
+                if known is not None:
+                    if (known.kind, known.digest) != (_CANCEL_ALL, digest):
+                        raise LocalProtocolError(f"client id {client_id} was used for something else: take another")
+                    return known.answer
+            meant = [
+                order.life.id
+                for order in work.live_orders(account)
+                if symbol in (None, order.life.symbol) and session in (None, order.session)
+            ]
+            work.events += [encode_event(Cancel(number, account)) for number in meant]
+            if client_id:
+                work.ask(account, client_id, KnownRequest(_CANCEL_ALL, digest, 0, len(meant)))
+        return len(meant)
+
+    def kill(self, block: Block, now: int) -> int:
+        """Stop an account, a customer or the gateway, and cancel what lives of it: how many orders."""
+        with self._work(now) as work:
+            count = kill_in(work.connection, block, now)
+        self.refresh(now)
+        return count
+
+    # The sequence -----------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """How far the sequence was applied, and is on the disk."""
+        return self._memory.position
+
+    @property
+    def has_frees(self) -> bool:
+        """Whether a later token would free something."""
+        orders = [self._memory.orders.get(number) for number in list(self._memory.due)]
+        dues = [due for order in orders if order is not None for due in order.dues]
+        return bool(self.settings.stable_tokens) and any(not due.trade for due in dues)
+
+    def take(self, outcomes: Sequence[TokenOutcome], now: int, stripe: int = 0) -> list[int]:
+        """Apply tokens, each once however often it is given: the accounts that have something to hear."""
+        with self._work(now) as work:
+            last = 0
+            for outcome in outcomes:
+                if outcome.token > work.position.token:
+                    self._apply(work, outcome)
+                    last = outcome.token
+                    work.position = work.position._replace(
+                        stripe=stripe, sequence=outcome.sequence, token=outcome.token
+                    )
+            if last:
+                self._settle(work, outcomes[-1].instant)
+                if last >= self._snapshot_at + self.settings.snapshot_tokens:
+                    self._keep_floor(work)
+        return list(dict.fromkeys(report.account for report, _ in work.reports))
+
+    def keep_floor(self, now: int) -> None:
+        """Keep the floor as it is: a restart goes on from here."""
+        with self._work(now) as work:
+            self._keep_floor(work)
+
+    def _keep_floor(self, work: Work) -> None:
+        body, state = self.view.snapshot()
+        if self.view.newest != work.position.token:
+            return  # The floor is ahead of the tables: the next time.
+        execute(
+            work.connection,
+            "INSERT INTO snapshots (floor, sequence, token, state, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT (floor) DO"
+            " UPDATE SET sequence = excluded.sequence, token = excluded.token, state = excluded.state,"
+            " body = excluded.body",
+            (self.settings.floor, work.position.sequence, work.position.token, state.hex(), body),
+        )
+        self._snapshot_at = work.position.token
+
+    def _apply(self, work: Work, outcome: TokenOutcome) -> None:
+        for step in outcome.steps:
+            self._step(work, outcome, step)
+        if self.settings.stable_tokens:
+            stable = max(work.position.stable_token, outcome.token - self.settings.stable_tokens)
+            work.position = work.position._replace(stable_token=stable)
+        highest = self.view.floor.next_trade - 1
+        for report in outcome.believed:
+            position = work.position
+            work.position = position._replace(
+                confirmed=max(position.confirmed, min(report.confirmed, highest)),
+                stable_token=max(position.stable_token, min(report.token, outcome.token)),
+            )
+
+    def _own(self, work: Work, order: int) -> OpenOrder | None:
+        """An order of this gateway that is open."""
+        return work.order(order) if gateway_of(order >> 32) == self.gateway else None
+
+    def _step(self, work: Work, outcome: TokenOutcome, step: EventOutcome) -> None:
+        """One event; what contradicts the books is counted: somebody has sent in this gateway's name.
+
+        What is bound for such an order stays bound.
+        """
+        place = _Place(outcome.token, outcome.instant, step.sequence)
+        try:
+            if isinstance(step.event, Order):
+                self._entered(work, place, step.event, step.reports)
+        except LocalProtocolError:
+            self.foreign += 1
+        change = self._change_of(work, step.event)
+        for report in step.reports:
+            try:
+                self._hear(work, place, report, change, step.takers)
+            except LocalProtocolError:
+                self.foreign += 1
+
+    def _hear(
+        self,
+        work: Work,
+        place: _Place,
+        report: Report,
+        change: tuple[OpenOrder, Change] | None,
+        takers: Mapping[int, int],
+    ) -> None:
+        match report:
+            case Trade():
+                for number in (report.buy, report.sell):
+                    self._traded(work, place, report, number, is_taker=takers.get(report.number) == number)
+            case Cancelled(number, quantity):
+                self._cancelled(work, place, number, quantity, change)
+            case Expired(number):
+                if (order := self._own(work, number)) is not None:
+                    order.add_due(place.token, order.life.expire())
+                    self._tell(work, place, order, ReportKind.EXPIRED)
+            case Replaced():
+                self._replaced(work, place, change)
+            case Refused():
+                if change is not None:
+                    self._change_refused(work, place, change, REASONS[report.reason])
+            case _:
+                pass
+
+    def _entered(self, work: Work, place: _Place, event: Order, reports: Iterable[Report]) -> None:
+        """The floor has an order: it works, or is refused."""
+        order = self._own(work, event.id)
+        if order is None or order.life.status is not OrderStatus.PENDING:
+            self.foreign += gateway_of(event.account) == self.gateway and order is None
+            return  # A duplicate of one that stands in the sequence changes nothing (settlement 21).
+        life = order.life
+        sent = life.symbol, floor_side(life.side), life.total, life.bound_price, order.owner
+        if (event.symbol, event.side, event.quantity, event.price, event.owner) != sent:
+            raise LocalProtocolError(f"order {event.id} is not what this gateway has sent")
+        refused = next((report for report in reports if isinstance(report, Refused)), None)
+        if refused is None:
+            life.work()
+            self._tell(work, place, order, ReportKind.WORKING)
+        else:
+            order.add_due(place.token, life.refuse())
+            self._tell(work, place, order, ReportKind.REFUSED, reason=REASONS[refused.reason])
+
+    def _change_of(self, work: Work, event: Event | None) -> tuple[OpenOrder, Change] | None:
+        """The change that an event is, among those that its order has under way, oldest first."""
+        if not isinstance(event, Cancel | Replace) or (order := self._own(work, event.id)) is None:
+            return None
+        for change in order.life.changes:
+            if isinstance(event, Cancel):
+                is_same = change.kind is ChangeKind.CANCEL and (change.quantity or 0) == event.quantity
+            else:
+                given = change.quantity, change.bound_price, change.trigger
+                is_same = change.kind is ChangeKind.REPLACE and given == event[2:]
+            if is_same:
+                return order, change
+        return None
+
+    def _traded(self, work: Work, place: _Place, trade: Trade, number: int, *, is_taker: bool) -> None:
+        order = self._own(work, number)
+        if order is None:
+            return
+        life, quantity = order.life, trade.quantity
+        bound = life.trade(quantity, trade.price)
+        cost = fee(quantity * trade.price, order.taker_bp if is_taker else order.maker_bp)
+        spent = bound if life.side is Side.BUY else quantity
+        order.add_due(place.token, spent, trade=trade.number, quantity=quantity, price=trade.price, fee=cost)
+        order.add_due(place.token, bound - spent)
+        report = self._report(place, order, ReportKind.TRADED)
+        work.tell(report._replace(trade=trade.number, last_quantity=quantity, last_price=trade.price))
+
+    def _cancelled(
+        self, work: Work, place: _Place, number: int, quantity: int, asked: tuple[OpenOrder, Change] | None
+    ) -> None:
+        order = self._own(work, number)
+        if order is None:
+            return
+        client_id = original = ""
+        if asked is not None and asked[0] is order and asked[1].kind is ChangeKind.CANCEL:
+            client_id, original = asked[1].client_id, order.life.client_id
+            order.life.end_change(asked[1], is_taken=True)
+            work.answer(order.life.account, client_id)
+        order.add_due(place.token, order.life.cancel(quantity))
+        # What is left of an order that only shrank goes on: that is a replace to its trader.
+        kind = ReportKind.REPLACED if order.life.is_live else ReportKind.CANCELLED
+        report = self._report(place, order, kind)
+        work.tell(report._replace(client_id=client_id or report.client_id, original_id=original))
+
+    def _replaced(self, work: Work, place: _Place, asked: tuple[OpenOrder, Change] | None) -> None:
+        if asked is None:
+            return
+        order, change = asked
+        original = order.life.client_id
+        order.add_due(place.token, order.life.end_change(change, is_taken=True))
+        work.answer(order.life.account, change.client_id)
+        work.tell(self._report(place, order, ReportKind.REPLACED)._replace(original_id=original))
+
+    def _change_refused(self, work: Work, place: _Place, asked: tuple[OpenOrder, Change], reason: Reason) -> None:
+        order, change = asked
+        order.add_due(place.token, order.life.end_change(change, is_taken=False))
+        work.answer(order.life.account, change.client_id)
+        report = self._report(place, order, ReportKind.CHANGE_REFUSED)
+        work.tell(report._replace(client_id=change.client_id, original_id=order.life.client_id, reason=reason))
+
+    def _report(self, place: _Place, order: OpenOrder, kind: ReportKind) -> TradeReport:
+        return order.life.report(kind, place.instant)._replace(sequence=place.sequence)
+
+    def _tell(
+        self, work: Work, place: _Place, order: OpenOrder, kind: ReportKind, reason: Reason | None = None
+    ) -> None:
+        work.tell(self._report(place, order, kind)._replace(reason=reason))
+
+    # Settlement -------------------------------------------------------------------------------------------------
+
+    def _settle(self, work: Work, instant: int) -> None:
+        """Post what is stable: trades that are confirmed, and what is no longer needed."""
+        confirmed, stable_token = work.position.confirmed, work.position.stable_token
+        for order in work.with_stable_dues():
+            stable = [due for due in order.dues if due.is_stable(confirmed, stable_token)]
+            order.dues = tuple([due for due in order.dues if due not in stable])
+            for due in stable:
+                if due.amount or due.trade:
+                    self._post(work, order, due)
+                if due.trade:
+                    report = order.life.report(ReportKind.CONFIRMED, instant)
+                    work.tell(report._replace(trade=due.trade, last_quantity=due.quantity, last_price=due.price))
+
+    def _post(self, work: Work, order: OpenOrder, due: Due) -> None:
+        life = order.life
+        holder, stock = holder_of(life.id), shares(life.symbol)
+        fill = Fill(due.quantity, due.price, due.fee)
+        key = f"{self.settings.floor}/{due.trade}/{life.side}"
+        if not due.trade:
+            key = f"free/{life.id}/{due.token}/{due.place}"
+            work.post(free(key, holder, life.account, order.asset, due.amount))
+        elif life.side is Side.BUY:
+            work.post(settle_buy(key, holder, life.account, order.currency, stock, fill, due.amount))
+        else:
+            work.post(settle_sell(key, holder, life.account, order.currency, stock, fill))
+
+
+class _Context(NamedTuple):
+    limits: dict[int, Limits]
+    blocks: list[Block]
+
+
+class _Place(NamedTuple):
+    token: int
+    instant: int
+    sequence: int
+
+
+def _generation(connection: Connection) -> int | None:
+    found: int | None = scalar(connection, "SELECT generation FROM lease WHERE name = ?", (_LEASE,))
+    return found

@@ -1,0 +1,632 @@
+"""Trading from Python, for programs with an event loop: orders, cancels, replaces, and what becomes of them.
+
+    async with isocast.Trader("https://127.0.0.1:8443", token=token, ca="market-ca.pem") as trader:
+        order = await trader.buy("ISO", 100, "10.05")
+        await order.filled()
+
+`blocking_trader` has the same for programs without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, Self, TypeAlias, TypeVar
+from urllib.parse import quote
+from weakref import WeakSet
+
+from isocast.orders.desk import (
+    CancelRequest,
+    Lifetime,
+    NewOrder,
+    OrderKind,
+    OrderStatus,
+    Reason,
+    ReplaceRequest,
+    ReportKind,
+    TradeReport,
+)
+from isocast.orders.json_forms import (
+    QUANTITY_MAX,
+    check_client_id,
+    price_units,
+    read_until,
+    report_of,
+    request_fields,
+)
+from isocast.orders.needs import Side
+from isocast.runtime.client.trading_http import TradingHttp
+from isocast.terms.errors import IsocastError, RemoteProtocolError, TraderRefusedError
+from isocast.terms.market import from_ticks
+from isocast.terms.quantities import suggestion
+
+__all__ = ["Balance", "OrderReport", "Price", "TradedSymbol", "Trader", "TraderOrder"]
+
+PATIENCE_S: Final = 10.0
+"""How long a gateway may be away, unless somebody says otherwise."""
+
+Price: TypeAlias = Decimal | str | float
+"""An exact price: a Decimal, a text, an int, or a float that is the nearest one to a price of four decimals."""
+ResultT = TypeVar("ResultT")
+
+
+def _maybe(units: int | None) -> Decimal | None:
+    return None if units is None else from_ticks(units)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderReport:
+    """One step of an order's life, as the gateway tells it; also an order as it is at this moment."""
+
+    number: int
+    """From 1, without gaps, for each account; 0: an answer that is not told again."""
+    kind: str
+    """accepted, working, refused, traded, confirmed, busted, cancelled, replaced, expired, status and others."""
+    status: str
+    """pending, working, part filled, filled, cancelled, expired or refused."""
+    client_id: str
+    """Of the request that is answered; of the order where nobody asked."""
+    original_id: str
+    """Of a cancel or a replace: the order that it meant."""
+    order: int
+    """The order's id in the sequence; 0 for one that never got there."""
+    symbol: str
+    """What is bought or sold."""
+    side: str
+    """buy or sell."""
+    order_kind: str
+    """limit, market, stop or stop-limit."""
+    lifetime: str
+    """day, gtc, gtd, ioc, fok, open or close."""
+    quantity: int
+    """Of the whole order."""
+    filled: int
+    """How much of it has traded."""
+    filled_value: Decimal
+    """The sum of price times quantity of what is filled."""
+    left: int
+    """How much of it can still trade."""
+    price: Decimal | None
+    """The limit."""
+    trigger: Decimal | None
+    """Of a stop."""
+    at_ns: int
+    """When it became so, in nanoseconds since 1970."""
+    sequence: int
+    """Of the message that made it so; 0: none."""
+    trade: int
+    """The floor's number of a trade; 0: none."""
+    last_quantity: int
+    """Of this trade."""
+    last_price: Decimal
+    """Of this trade."""
+    reason: str
+    """Of a refusal; empty without one."""
+    text: str
+    """The same for people."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing happens to the order any more, but that its trades are confirmed."""
+        return OrderStatus(self.status).is_final
+
+    @property
+    def average_price(self) -> Decimal | None:
+        """Of what is filled; None if nothing is."""
+        return self.filled_value / self.filled if self.filled else None
+
+
+def _shown(report: TradeReport) -> OrderReport:
+    return OrderReport(
+        number=report.number,
+        kind=report.kind.value,
+        status=report.status.value,
+        client_id=report.client_id,
+        original_id=report.original_id,
+        order=report.order,
+        symbol=report.symbol,
+        side=report.side.value,
+        order_kind=report.kind_of_order.value,
+        lifetime=report.lifetime.value,
+        quantity=report.quantity,
+        filled=report.filled,
+        filled_value=from_ticks(report.filled_value),
+        left=report.left,
+        price=_maybe(report.price),
+        trigger=_maybe(report.trigger),
+        at_ns=report.at,
+        sequence=report.sequence,
+        trade=report.trade,
+        last_quantity=report.last_quantity,
+        last_price=from_ticks(report.last_price),
+        reason="" if report.reason is None else report.reason.value,
+        text=report.text,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What an account has of a currency or of a symbol's shares."""
+
+    asset: str
+    """The currency or the symbol."""
+    kind: str
+    """cash or shares."""
+    available: Decimal
+    """What can be spent or sold now."""
+    reserved: Decimal
+    """What live orders and unconfirmed trades hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class TradedSymbol:
+    """What can be traded, and how."""
+
+    symbol: str
+    """Its name."""
+    currency: str
+    """Of its prices."""
+    tick: Decimal
+    """Prices are whole multiples of it."""
+    lot: int
+    """Quantities are whole multiples of it."""
+    phase: str
+    """Of its session now."""
+    reference: Decimal | None
+    """The last trade's price; None before the first."""
+
+
+class TraderOrder:
+    """An order of one's own, kept up to date while somebody waits for it. `Trader.buy` and `Trader.sell` make it."""
+
+    def __init__(self, trader: Trader, client_id: str, report: OrderReport | None = None) -> None:
+        """An order known by its id; `report` is how it was when it was last heard of."""
+        self._trader = trader
+        self._client_id = client_id
+        self._report = report
+        self._tentative: dict[int, None] = {}
+        """Trades that are not confirmed yet."""
+        self._since = 0
+        """The report from which on it hears its own."""
+        self._is_behind = True
+        """Whether the trader has heard reports since then that this order has not."""
+        self._changed = asyncio.Event()
+
+    def __repr__(self) -> str:
+        if self._report is None:
+            return f"<TraderOrder {self._client_id}>"
+        said = self._report
+        return f"<TraderOrder {self._client_id}: {said.side} {said.quantity} {said.symbol}, {said.status}>"
+
+    @property
+    def client_id(self) -> str:
+        """One's own id of it."""
+        return self._client_id
+
+    @property
+    def report(self) -> OrderReport:
+        """The newest report of it."""
+        if self._report is None:
+            raise IsocastError(f"order {self._client_id} is not answered yet")
+        return self._report
+
+    @property
+    def status(self) -> str:
+        """Where it is in its life: pending, working, part filled, filled, cancelled, expired or refused."""
+        return self.report.status
+
+    async def filled(self, *, timeout_s: float | None = None) -> OrderReport:
+        """Wait until all of it has traded; TraderRefusedError if it ends otherwise, with how it ended as its reason.
+
+        The trades may still be tentative: `confirmed` waits until they are final. TimeoutError after `timeout_s`.
+        """
+        said = await self.ended(timeout_s=timeout_s)
+        if said.status != OrderStatus.FILLED:
+            what = f"order {self._client_id} was {said.status}, with {said.filled:,} of {said.quantity:,} filled"
+            raise TraderRefusedError(said.reason or said.status, f"{what}{f': {said.text}' if said.text else ''}")
+        return said
+
+    async def ended(self, *, timeout_s: float | None = None) -> OrderReport:
+        """Wait until nothing of it can trade any more: filled, cancelled, expired or refused."""
+        await self._until(lambda: self.report.is_final, timeout_s)
+        return self.report
+
+    async def confirmed(self, *, timeout_s: float | None = None) -> OrderReport:
+        """Wait until it has ended and each of its trades is final, at every receiver."""
+        await self._until(lambda: self.report.is_final and not self._tentative, timeout_s)
+        return self.report
+
+    async def cancel(self, quantity: int = 0) -> OrderReport:
+        """Cancel what is left of it, or so much of it; returns when the cancel is on its way."""
+        return await self._trader.cancel(self, quantity)
+
+    async def _until(self, is_so: Callable[[], bool], timeout_s: float | None) -> None:
+        async with asyncio.timeout(timeout_s):
+            if self._is_behind:
+                await self._trader._catch_up(self)  # noqa: SLF001 - one thing in two classes
+            while not is_so():
+                self._changed.clear()
+                self._trader._follow()  # noqa: SLF001
+                await self._changed.wait()
+                self._trader._raise_trouble()  # noqa: SLF001
+
+    def _hear(self, report: OrderReport) -> None:
+        """A report, in order, if it is of this order; one that is older than what is known says nothing new."""
+        if not self._is_meant(report):
+            return
+        if report.number and self._report is not None and report.number <= self._report.number:
+            return
+        if report.kind == ReportKind.TRADED:
+            self._tentative[report.trade] = None
+        elif report.kind in (ReportKind.CONFIRMED, ReportKind.BUSTED):
+            self._tentative.pop(report.trade, None)
+        if report.kind != ReportKind.CHANGE_REFUSED:
+            self._report = report
+        self._changed.set()
+
+    def _is_meant(self, report: OrderReport) -> bool:
+        if report.order and self._report is not None and self._report.order:
+            return report.order == self._report.order
+        return self._client_id in (report.client_id, report.original_id)
+
+
+class Trader:
+    """One trader at a gateway, to be used in an `async with` block.
+
+        async with isocast.Trader("https://127.0.0.1:8443", token=token, ca="market-ca.pem") as trader:
+            order = await trader.buy("ISO", 100, "10.05")
+            await order.filled()
+            async for report in trader.reports():
+                print(report.symbol, report.status, report.filled)
+
+    Every request has a client id, chosen once. When a connection is lost the same request is sent again under the same
+    id, and the gateway does it once. `TraderRefusedError` says why something was refused, `TraderLostError` that no
+    answer came.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        name: str | None = None,
+        password: str | None = None,
+        ca: str | Path | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """Of a gateway's HTTPS service; nothing is sent yet.
+
+        `token` is an API token; or give `name` and `password`, and a session is begun and ended. `ca` is a file with
+        the certificate of the market's CA; left out, those that this machine believes. `patience_s` is how long the
+        gateway may be away before a call raises an error.
+        """
+        self._http = TradingHttp(
+            url, token=token, name=name, password=password, ca=None if ca is None else Path(ca), patience_s=patience_s
+        )
+        self._prefix = token_hex(6)
+        self._numbers = count(1)
+        self._orders: WeakSet[TraderOrder] = WeakSet()
+        self._position = 0
+        """The last report that was followed."""
+        self._following: asyncio.Task[None] | None = None
+        self._trouble: Exception | None = None
+
+    def __repr__(self) -> str:
+        return f"<Trader at {self._http.place}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the session, if a password began it; orders stay as they are."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+            self._following = None
+        await self._http.log_out()
+
+    # ---- orders
+
+    async def buy(  # noqa: PLR0913 - what an order may say
+        self,
+        symbol: str,
+        quantity: int,
+        price: Price | None = None,
+        *,
+        market: bool = False,
+        stop: Price | None = None,
+        lifetime: str = "day",
+        until: datetime | str | None = None,
+        post_only: bool = False,
+        show: int = 0,
+        owner: int = 0,
+        open_offer: bool = False,
+        client_id: str | None = None,
+    ) -> TraderOrder:
+        """Buy so many at a price or better; returns once the order is reserved, durable and on its way.
+
+        A price is a Decimal, a text or an int; a float must be exact. Without one say `market=True`, or give a `stop`:
+        the order then waits for a trade at that price, and is a limit order with a `price`, else a market order.
+        `lifetime` is day, gtc, ioc, fok, open or close; or give the instant `until` which it lives. `post_only` refuses
+        it rather than trade at once, `show` is how much of it others see at a time. `owner` is a broker's customer;
+        `open_offer` offers it to all exchanges. With a `client_id` of yours the call may be repeated after any failure.
+        """
+        return await self._enter(
+            Side.BUY, symbol, quantity, price, market=market, stop=stop, lifetime=lifetime, until=until,
+            post_only=post_only, show=show, owner=owner, open_offer=open_offer, client_id=client_id,
+        )  # fmt: skip
+
+    async def sell(  # noqa: PLR0913 - what an order may say
+        self,
+        symbol: str,
+        quantity: int,
+        price: Price | None = None,
+        *,
+        market: bool = False,
+        stop: Price | None = None,
+        lifetime: str = "day",
+        until: datetime | str | None = None,
+        post_only: bool = False,
+        show: int = 0,
+        owner: int = 0,
+        open_offer: bool = False,
+        client_id: str | None = None,
+    ) -> TraderOrder:
+        """Sell so many at a price or better; all else is as with `buy`."""
+        return await self._enter(
+            Side.SELL, symbol, quantity, price, market=market, stop=stop, lifetime=lifetime, until=until,
+            post_only=post_only, show=show, owner=owner, open_offer=open_offer, client_id=client_id,
+        )  # fmt: skip
+
+    async def cancel(self, order: TraderOrder | str, quantity: int = 0, *, client_id: str | None = None) -> OrderReport:
+        """Cancel an order, by itself or by its client id, or so much of it; returns when the cancel is on its way."""
+        body = CancelRequest(self._own_id(client_id), _id_of(order), _quantity(quantity, 0, "quantity"))
+        return await self._changed("/v1/orders/cancel", body)
+
+    async def replace(
+        self,
+        order: TraderOrder | str,
+        *,
+        quantity: int | None = None,
+        price: Price | None = None,
+        stop: Price | None = None,
+        client_id: str | None = None,
+    ) -> OrderReport:
+        """Give an order another total (what is filled included), price or stop; what is left out stays as it is."""
+        body = ReplaceRequest(
+            self._own_id(client_id),
+            _id_of(order),
+            None if quantity is None else _quantity(quantity, 0, "quantity"),
+            _priced(price, "price"),
+            _priced(stop, "stop"),
+        )
+        return await self._changed("/v1/orders/replace", body)
+
+    async def cancel_all(self, symbol: str | None = None, *, client_id: str | None = None) -> int:
+        """Cancel all live orders of the account, or those of a symbol: how many."""
+        body = {"client_id": self._own_id(client_id), **({} if symbol is None else {"symbol": symbol})}
+        said = await self._http.post("/v1/orders/cancel-all", body)
+        return _whole(said.get("cancelled"))
+
+    async def order(self, client_id: str) -> TraderOrder:
+        """An order that was entered before, by its client id; TraderRefusedError if there is none."""
+        said = await self._http.get(f"/v1/orders/{quote(_id_of(client_id), safe='')}")
+        found = TraderOrder(self, client_id, _shown(report_of(said)))
+        self._orders.add(found)
+        return found
+
+    async def orders(self, *, live: bool = True) -> list[OrderReport]:
+        """One's orders as they are now, newest last: those that can still trade, or all."""
+        return await self._listed(f"/v1/orders?live={'true' if live else 'false'}", "orders")
+
+    # ---- reports and what one has
+
+    async def reports(self, after: int = 0) -> AsyncGenerator[OrderReport, None]:
+        """All reports after that number, and those to come, for ever: in order and each once.
+
+        After a lost connection it goes on by itself. Keep the `number` of the last one to go on another day.
+        """
+        async with aclosing(self._http.watch(after)) as stream:
+            async for said in stream:
+                yield _shown(report_of(said))
+
+    async def past_reports(self, after: int = 0, limit: int = 1_000) -> list[OrderReport]:
+        """What the account was told after that number, at most `limit` (up to 1,000), without waiting for more."""
+        return await self._listed(f"/v1/reports?after={int(after)}&limit={int(limit)}", "reports")
+
+    async def balances(self) -> list[Balance]:
+        """What the account has, of each currency and symbol."""
+        said = await self._http.get("/v1/balances")
+        with _Reading():
+            return [
+                Balance(str(one["asset"]), str(one["kind"]), Decimal(one["available"]), Decimal(one["reserved"]))
+                for one in said["balances"]
+            ]
+
+    async def symbols(self) -> list[TradedSymbol]:
+        """What can be traded."""
+        said = await self._http.get("/v1/symbols")
+        with _Reading():
+            return [
+                TradedSymbol(
+                    str(one["symbol"]),
+                    str(one["currency"]),
+                    Decimal(one["tick"]),
+                    int(one["lot"]),
+                    str(one["phase"]),
+                    None if one["reference"] is None else Decimal(one["reference"]),
+                )
+                for one in said["symbols"]
+            ]
+
+    async def _listed(self, path: str, name: str) -> list[OrderReport]:
+        said = (await self._http.get(path)).get(name)
+        if not isinstance(said, list):
+            raise RemoteProtocolError(f"the trading service at {self._http.place} answers in another way")
+        return [_shown(report_of(one)) for one in said]
+
+    # ---- what is sent
+
+    def _own_id(self, given: str | None) -> str:
+        if given is None:
+            return f"{self._prefix}-{next(self._numbers)}"
+        return _id_of(given)
+
+    async def _enter(self, side: Side, symbol: str, quantity: int, price: Price | None, **said: Any) -> TraderOrder:  # noqa: ANN401
+        request = _order(self._own_id(said.pop("client_id")), side, symbol, quantity, price, **said)
+        found = TraderOrder(self, request.client_id)
+        answer = _shown(report_of(await self._http.post("/v1/orders", request_fields(request))))
+        found._hear(answer)  # noqa: SLF001 - one thing in two classes
+        found._since = answer.number  # noqa: SLF001
+        # Its reports may be quicker than its answer, and those of a repeated request were told long ago.
+        found._is_behind = self._position > answer.number  # noqa: SLF001
+        self._orders.add(found)
+        return found
+
+    async def _changed(self, path: str, request: CancelRequest | ReplaceRequest) -> OrderReport:
+        return _shown(report_of(await self._http.post(path, request_fields(request))))
+
+    # ---- what becomes of orders
+
+    def _follow(self) -> None:
+        """Hear reports for whoever waits for an order, from the oldest one that is waited for."""
+        if self._following is not None and not self._following.done():
+            return
+        self._trouble = None
+        known = [order._since for order in self._orders if not order._is_behind]  # noqa: SLF001
+        after = min(known, default=self._position)
+        self._following = asyncio.create_task(self._listen(max(self._position, after)))
+
+    async def _listen(self, after: int) -> None:
+        try:
+            async with aclosing(self._http.watch(after)) as stream:
+                async for said in stream:
+                    report = _shown(report_of(said))
+                    self._position = report.number
+                    for order in list(self._orders):
+                        if not order._is_behind:  # noqa: SLF001 - one thing in two classes
+                            order._hear(report)  # noqa: SLF001
+        except Exception as error:  # noqa: BLE001 - whoever waits hears it
+            self._trouble = error
+            for order in list(self._orders):
+                order._changed.set()  # noqa: SLF001
+
+    async def _catch_up(self, order: TraderOrder) -> None:
+        """Tell an order what the trader heard before, so that it can follow from here on."""
+        while True:
+            page = await self.past_reports(order._since)  # noqa: SLF001
+            for report in page:
+                order._hear(report)  # noqa: SLF001
+                order._since = report.number  # noqa: SLF001
+            if not page and order._since >= self._position:  # noqa: SLF001
+                order._is_behind = False  # noqa: SLF001
+                return
+
+    def _raise_trouble(self) -> None:
+        if self._trouble is not None:
+            raise self._trouble
+
+
+class _Reading:
+    """Turns what is missing in an answer into one error."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, KeyError | TypeError | ValueError | ArithmeticError):
+            raise RemoteProtocolError("the trading service answers in another way than this version reads") from error
+
+
+def _malformed(field: str, rule: str) -> TraderRefusedError:
+    return TraderRefusedError(Reason.MALFORMED.value, f"{field}: {rule}", field)
+
+
+def _order(  # noqa: PLR0913 - what an order may say
+    client_id: str,
+    side: Side,
+    symbol: str,
+    quantity: int,
+    price: Price | None,
+    *,
+    market: bool,
+    stop: Price | None,
+    lifetime: str,
+    until: datetime | str | None,
+    post_only: bool,
+    show: int,
+    owner: int,
+    open_offer: bool,
+) -> NewOrder:
+    """What is sent; TraderRefusedError, and nothing was sent, for what contradicts itself."""
+    if price is None and stop is None and not market:
+        raise _malformed("price", "give a price, or say market=True")
+    if price is not None and market:
+        raise _malformed("price", "a market order has none: leave one of both out")
+    names = [one.value for one in Lifetime]
+    if lifetime not in names:
+        raise _malformed("lifetime", f"{lifetime!r} is not one of {', '.join(names)}{suggestion(str(lifetime), names)}")
+    if until is not None and lifetime not in ("day", "gtd"):
+        raise _malformed("until", f"an order that lives {lifetime} has none")
+    if stop is not None:
+        kind = OrderKind.STOP if price is None else OrderKind.STOP_LIMIT
+    else:
+        kind = OrderKind.MARKET if market else OrderKind.LIMIT
+    return NewOrder(
+        client_id=client_id,
+        symbol=symbol,
+        side=side,
+        quantity=_quantity(quantity, 1, "quantity"),
+        kind=kind,
+        price=_priced(price, "price"),
+        trigger=_priced(stop, "stop"),
+        lifetime=Lifetime(lifetime) if until is None else Lifetime.UNTIL_DATE,
+        until=None if until is None else _instant(until),
+        is_post_only=post_only,
+        display=_quantity(show, 0, "show"),
+        is_open_offer=open_offer,
+        owner=_quantity(owner, 0, "owner"),
+    )
+
+
+def _priced(price: Price | None, field: str) -> int | None:
+    try:
+        return None if price is None else price_units(price)
+    except ValueError as reason:
+        raise _malformed(field, str(reason)) from None
+
+
+def _quantity(value: int, least: int, field: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= QUANTITY_MAX:
+        raise _malformed(field, f"must be a whole number from {least}, not {value!r}")
+    return value
+
+
+def _instant(until: datetime | str) -> int:
+    try:
+        return read_until(until.isoformat() if isinstance(until, datetime) else until)
+    except ValueError as reason:
+        raise _malformed("until", str(reason)) from None
+
+
+def _id_of(order: TraderOrder | str) -> str:
+    try:
+        return order.client_id if isinstance(order, TraderOrder) else check_client_id(order)
+    except ValueError as reason:
+        raise _malformed("client_id", str(reason)) from None
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int):
+        raise RemoteProtocolError("the trading service answers in another way than this version reads")
+    return value

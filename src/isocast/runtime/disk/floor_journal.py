@@ -1,0 +1,265 @@
+"""A floor recomputed from a journal: its book and its trades at any token, and whether its arbiters said the same.
+
+A journal holds the sequence, and the floor is a function of it: nobody has to be asked, and nobody to be believed. What
+an arbiter has reported of a token is compared with what that token gives here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from isocast.floor.codec import floor_topic
+from isocast.floor.confirming import Comparison, OwnResult, ReportParts
+from isocast.floor.events import Trade
+from isocast.floor.fast import FastFloor
+from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
+from isocast.floor.machine import Floor
+from isocast.floor.reporting import FloorReport, report_topic
+from isocast.floor.state import state_hash
+from isocast.runtime.disk.journal_reader import JournalReader
+from isocast.terms.errors import JournalError, LocalProtocolError
+from isocast.terms.ids import NodeId
+from isocast.wire.opaque import is_opaque, read_opaque_or_none
+
+__all__ = ["FloorDifference", "FloorVerdict", "JournalFloor", "SteppedTrade", "floors_of"]
+
+_RESULTS_KEPT: Final = 100_000
+"""Tokens whose result is remembered for reports that come late: some 30 MB, and hours of a busy floor."""
+_FLOOR_TOPIC: Final = "floor/"
+
+Reach = Callable[[int], None]
+"""Told how many sequences have been read."""
+
+
+class SteppedTrade(NamedTuple):
+    """A trade, and the token that made it."""
+
+    token: int
+    instant: int
+    trade: Trade
+
+
+class FloorDifference(NamedTuple):
+    """Where a report and the sequence do not agree."""
+
+    token: int
+    """Of the floor, which the report is about."""
+    sequence: int
+    """Of the message that carries the report."""
+    what: str
+    here: str
+    reported: str
+
+
+@dataclass(slots=True)
+class FloorVerdict:
+    """What came of comparing a floor's reports with its sequence."""
+
+    floor: str
+    steps: int = 0
+    events: int = 0
+    undecodable: int = 0
+    trades: int = 0
+    volume: int = 0
+    reports: int = 0
+    """Whole reports that were compared."""
+    equal: int = 0
+    """With state and trades."""
+    brief: int = 0
+    """With the state alone."""
+    too_old: int = 0
+    unreported: int = 0
+    """Tokens with trades of which no report says the trades; the newest may still be under way."""
+    first_unreported: int | None = None
+    unreadable: int = 0
+    """Messages of the reports' topic that are none, or parts whose others are missing."""
+    confirmed: int = 0
+    """Trades up to this number, as reports say that agree."""
+    differences: list[FloorDifference] = field(default_factory=list)
+    token: int = 0
+    state: str = ""
+    """The hash of the floor's state at the end."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no report says anything else than the sequence."""
+        return not self.differences
+
+
+class _FastFollower(FloorFollower):
+    """The same floor, sooner."""
+
+    floor_class = FastFloor
+
+
+def _messages(where: Path, reach: Reach | None) -> Iterator[tuple[int, int, NodeId, FloorMessage]]:
+    """All opaque messages of a journal: token, instant, source, message."""
+    for block in JournalReader(where).blocks():
+        header = block.header
+        if reach is not None:
+            reach(header.next_sequence)
+        for place, (source, _, _, payload) in enumerate(block.messages()):
+            if not is_opaque(payload):
+                continue
+            for message in read_opaque_or_none(payload) or ():
+                heard = FloorMessage(header.first_sequence + place, message.topic, message.payload)
+                yield header.token_number, header.instant, source, heard
+
+
+def floors_of(where: Path) -> list[str]:
+    """The floors that have messages in a journal, most first."""
+    found: Counter[str] = Counter()
+    for _, _, _, message in _messages(where, None):
+        code = message.topic.removeprefix(_FLOOR_TOPIC)
+        if code != message.topic and "/" not in code:
+            found[code] += 1
+    return [code for code, _ in found.most_common()]
+
+
+class JournalFloor:
+    """A floor as a journal tells it."""
+
+    def __init__(self, where: Path, code: str) -> None:
+        """Of the floor with this code; JournalError for a journal that does not begin with the sequence."""
+        self._where = where
+        self._code = code
+        self._topics = frozenset({floor_topic(code), report_topic(code)})
+        self._follower = _FastFollower(code)
+        span = JournalReader(where).span()
+        if span is None:
+            raise JournalError(str(where), "is empty: there is no floor in it")
+        self.first_sequence, self.next_sequence = span
+        if self.first_sequence > 1:
+            rule = f"begins with sequence {self.first_sequence:,}: a floor is computed from the first; fetch the rest"
+            raise JournalError(str(where), rule)
+
+    @property
+    def floor(self) -> Floor:
+        """As far as it has been read."""
+        return self._follower.floor
+
+    def steps(self, last_token: int | None = None, reach: Reach | None = None) -> Iterator[FloorStep]:
+        """The floor's tokens one after the other, up to one, that included."""
+        for _, _, _, step in self._heard(last_token, reach):
+            if step is not None:
+                yield step
+
+    def trades(self, last_token: int | None = None, reach: Reach | None = None) -> Iterator[SteppedTrade]:
+        """All trades, in order."""
+        for step in self.steps(last_token, reach):
+            yield from (SteppedTrade(step.token, step.instant, trade) for trade in step.trades)
+
+    def _heard(
+        self, last_token: int | None, reach: Reach | None
+    ) -> Iterator[tuple[int, NodeId | None, FloorMessage | None, FloorStep | None]]:
+        """Each message of the floor with the step that it ends; at the end the last step, without a message."""
+        for token, instant, source, message in _messages(self._where, reach):
+            if last_token is not None and token > last_token:
+                break
+            if message.topic not in self._topics:
+                continue
+            try:
+                step = self._follower.hear(token, instant, message)
+            except LocalProtocolError as reason:
+                raise JournalError(str(self._where), f"sequence {message.sequence:,}: {reason}") from reason
+            yield token, source, message, step
+        yield 0, None, None, self._follower.finish()
+
+    def verify(self, reach: Reach | None = None) -> FloorVerdict:
+        """Compute every trade again, and compare it with what the floor's arbiters have reported."""
+        verdict = FloorVerdict(self._code)
+        comparing = _Comparing(verdict)
+        reports = report_topic(self._code)
+        for _, source, message, step in self._heard(None, reach):
+            if step is not None:
+                comparing.step(step)
+            if message is None:
+                continue
+            if message.topic == reports:
+                comparing.report(message, source)
+            else:
+                verdict.events += 1
+        comparing.end()
+        verdict.undecodable = self._follower.undecodable
+        verdict.token, verdict.state = self.floor.token, state_hash(self.floor).hex()
+        return verdict
+
+
+class _Comparing:
+    """Reports against results."""
+
+    def __init__(self, verdict: FloorVerdict) -> None:
+        self._verdict = verdict
+        self._results: dict[int, OwnResult] = {}
+        self._waiting: dict[int, None] = {}
+        """Tokens with trades that no report has told yet."""
+        self._forgotten = 0
+        self._parts = ReportParts()
+
+    def step(self, step: FloorStep) -> None:
+        verdict = self._verdict
+        verdict.steps += 1
+        verdict.trades += len(step.trades)
+        verdict.volume += sum(trade.quantity for trade in step.trades)
+        if not step.is_reported:
+            return
+        self._results[step.token] = OwnResult.of(step)
+        if step.trades:
+            self._waiting[step.token] = None
+        if len(self._results) > _RESULTS_KEPT:
+            self._forgotten = next(iter(self._results))
+            del self._results[self._forgotten]
+
+    def report(self, message: FloorMessage, source: NodeId | None) -> None:
+        verdict = self._verdict
+        before = bool(self._parts)
+        report = self._parts.take(message.payload, source)
+        if report is None:
+            verdict.unreadable += not self._parts and not before
+            return
+        verdict.reports += 1
+        own = self._results.get(report.token)
+        if own is None and report.token <= self._forgotten:
+            verdict.too_old += 1
+            return
+        compared = Comparison.DIFFERENT if own is None else own.compare(report)
+        if compared is Comparison.DIFFERENT:
+            verdict.differences.append(_difference(own, report, message.sequence))
+            return
+        verdict.confirmed = max(verdict.confirmed, report.confirmed)
+        if compared is Comparison.EQUAL:
+            verdict.equal += 1
+            self._waiting.pop(report.token, None)
+        else:
+            verdict.brief += 1
+
+    def end(self) -> None:
+        self._verdict.unreported = len(self._waiting)
+        self._verdict.first_unreported = next(iter(self._waiting), None)
+
+
+def _difference(own: OwnResult | None, report: FloorReport, sequence: int) -> FloorDifference:
+    """The first thing in which a report differs."""
+    if own is None:
+        said = _count(report.trades)
+        return FloorDifference(report.token, sequence, "token", "nothing to report, or no such token", said)
+    for here, reported in zip(own.trades, report.trades, strict=False):
+        if here != reported:
+            return FloorDifference(report.token, sequence, f"trade {here.number}", _said(here), _said(reported))
+    if len(own.trades) != len(report.trades) and report.trades:
+        return FloorDifference(report.token, sequence, "trades", _count(own.trades), _count(report.trades))
+    return FloorDifference(report.token, sequence, "state", own.state.hex(), report.state.hex())
+
+
+def _count(trades: tuple[Trade, ...]) -> str:
+    return f"{len(trades)} trades" if len(trades) != 1 else "1 trade"
+
+
+def _said(trade: Trade) -> str:
+    return (
+        f"number {trade.number}, {trade.symbol}: {trade.quantity} at {trade.price}, buy {trade.buy}, sell {trade.sell}"
+    )

@@ -1,0 +1,319 @@
+"""A trading floor at one primary receiver (§7.3): what was released goes to its arbiter, and its reports to a source.
+
+The floor reads the site's own journal, behind the writer: a start, a site that was away and the usual token are the
+same to it. `stable` and the owner of a token are not in the journal; of tokens that the log no longer has, nothing is
+published and nothing confirmed, which later tokens make good.
+
+The last state that all agree on is kept beside the journal; a restart goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple, assert_never
+
+from isocast.floor.arbiter import (
+    Arbiter,
+    ArbiterEffect,
+    ArbiterStopped,
+    FloorDiverged,
+    PublishHalt,
+    PublishReport,
+    Stepped,
+    TokenReleased,
+    TradesBusted,
+    TradesConfirmed,
+)
+from isocast.floor.following import FloorMessage
+from isocast.floor.reporting import encode_report, report_topic
+from isocast.ring.receiver import Receiver
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.disk.journal_reader import JournalCursor
+from isocast.runtime.hosts.process import Context
+from isocast.runtime.market.floors import FloorTable
+from isocast.runtime.market.secret_files import replace_file
+from isocast.terms.errors import IsocastError, JournalError, LocalProtocolError, RemoteProtocolError
+from isocast.terms.ids import NodeId
+from isocast.terms.quantities import counted
+from isocast.wire.journal_blocks import BlockView
+from isocast.wire.opaque import OpaqueMessage, is_opaque, read_opaque_or_none
+from isocast.wire.packets import Token
+
+__all__ = ["FloorSite", "site_key"]
+
+_SITE_BYTES: Final = 8
+_PATIENCE_S: Final = 5.0
+"""For a source that is silent: then the next one of the floor is asked."""
+_PAUSE_S: Final = 0.5
+_WAITING_MAX: Final = 10_000
+"""Reports that no source took: an hour of them; other sites report the same."""
+
+
+def site_key(site: NodeId) -> bytes:
+    """The key of an opaque message that carries a site's report: whose it is."""
+    return site.to_bytes(_SITE_BYTES)
+
+
+class _Completed(NamedTuple):
+    """What a token said that its journal does not keep. A small ring lets go of a token before it is released."""
+
+    instant: int
+    stable: int
+    is_own: bool
+    ring_size: int
+
+
+class _Release(NamedTuple):
+    """What the journal has of a token."""
+
+    instant: int
+    messages: list[FloorMessage]
+
+
+class FloorSite:
+    """One floor, as one site runs it."""
+
+    def __init__(self, context: Context, table: FloorTable, journal: Path) -> None:
+        """From the last agreed state on; nothing is published before `start`."""
+        self.table = table
+        self._context = context
+        self._site = context.plan.node
+        self._state = context.directory / f"floor-{table.code}.state"
+        self._journal = journal
+        self.arbiter = Arbiter(table.code, self._site, self._read_state())
+        self._cursor = JournalCursor(journal, self.arbiter.floor.sequence + 1)
+        self._expected = self._cursor.next_sequence
+        self._heard: dict[int, _Release] = {}
+        """What was read of the journal and is not applied, by token."""
+        self._completed: dict[int, _Completed] = {}
+        """Tokens that are complete here and not released; one that a reformation issues again replaces the first."""
+        self._report_topic = report_topic(table.code)
+        self._complete = self.arbiter.token
+        """The newest token of which the journal has everything, as far as it was read."""
+        self._is_broken = False
+        self._kept = self.arbiter.agreed_token
+        self._waiting: asyncio.Queue[tuple[bytes, list[OpaqueMessage]]] = asyncio.Queue(_WAITING_MAX)
+        self._task: asyncio.Task[None] | None = None
+
+    def _read_state(self) -> bytes | None:
+        try:
+            data = self._state.read_bytes()
+            Arbiter(self.table.code, self._site, data)
+        except FileNotFoundError:
+            return None
+        except (OSError, RemoteProtocolError) as reason:
+            self._context.alarm(
+                f"floor-{self.table.code}-state",
+                f"{self._state.name} cannot be used: {reason}",
+                "nothing is lost: the floor is computed again from the journal; find out what damaged the file",
+            )
+            return None
+        return data
+
+    # Released tokens ----------------------------------------------------------------------------
+
+    def replay(self) -> None:
+        """Apply what the journal has already, before this site takes part in anything."""
+        try:
+            while blocks := self._cursor.read():
+                for block in blocks:
+                    self._hear(block)
+                self._apply(None, self._complete)
+        except (JournalError, LocalProtocolError) as reason:
+            self._break(str(reason))
+
+    def completed(self, token: Token, ring_size: int) -> None:
+        """A token, with all its messages, is in this site's log."""
+        if token.token_number <= self.arbiter.token:
+            return
+        is_own = token.sender == self._site
+        self._completed[token.token_number] = _Completed(token.instant, token.stable, is_own, ring_size)
+
+    def settle(self, receiver: Receiver) -> None:
+        """Apply every token that has been released since the last call; cheap where there is none."""
+        releaser = receiver.releaser
+        if releaser.released <= self.arbiter.token or self._is_broken:
+            return
+        try:
+            while self._expected < releaser.next_sequence:
+                blocks = self._cursor.read()
+                if not blocks:
+                    return  # The journal is being filled from elsewhere.
+                for block in blocks:
+                    self._hear(block)
+            self._apply(receiver, releaser.released)
+        except (JournalError, LocalProtocolError) as reason:
+            self._break(str(reason))
+
+    def _hear(self, block: BlockView) -> None:
+        """Keep what a block has for this floor until its token is applied."""
+        header = block.header
+        if header.first_sequence > self._expected:
+            raise LocalProtocolError(
+                f"the journal has nothing of sequences {self._expected:,} to {header.first_sequence - 1:,}"
+            )
+        floor = self.arbiter.floor
+        for sequence, (_, _, _, payload) in zip(block.sequences, block.messages(), strict=True):
+            if sequence < self._expected or not is_opaque(payload) or header.token_number <= self.arbiter.token:
+                continue
+            for message in read_opaque_or_none(payload) or ():
+                if message.topic in (floor.topic, self._report_topic):
+                    known = self._heard.setdefault(header.token_number, _Release(header.instant, []))
+                    known.messages.append(FloorMessage(sequence, message.topic, message.payload, _site_of(message.key)))
+        self._expected = header.next_sequence
+        if header.place + header.messages == header.token_count:
+            self._complete = header.token_number
+
+    def _apply(self, receiver: Receiver | None, last: int) -> None:
+        """Tokens up to this one; of those that came from elsewhere only the messages are known."""
+        universe = () if receiver is None else tuple(receiver.ledger.universe)
+        for number in range(self.arbiter.token + 1, last + 1):
+            heard = self._heard.pop(number, None)
+            known = self._completed.pop(number, None)
+            instant = heard.instant if heard is not None else 0
+            event = TokenReleased(
+                token=number,
+                instant=instant if known is None else known.instant,
+                stable=0 if known is None else known.stable,
+                is_own=known is not None and known.is_own,
+                ring_size=1 if known is None else known.ring_size,
+                universe=universe,
+                messages=() if heard is None else tuple(heard.messages),
+                is_replay=known is None,
+            )
+            self._perform(self.arbiter.step(event))
+            if self._is_broken:
+                return
+
+    # What the arbiter wants ---------------------------------------------------------------------
+
+    def _perform(self, effects: Sequence[ArbiterEffect]) -> None:
+        counters, context, code = self._context.counters, self._context, self.table.code
+        for effect in effects:
+            match effect:
+                case PublishReport(key, parts):
+                    topic, own = self._report_topic, site_key(self._site)
+                    self._publish(key, [OpaqueMessage(topic, encode_report(part), own) for part in parts])
+                case PublishHalt(key, payload, token):
+                    context.alarm(
+                        f"floor-{code}-halted",
+                        f"no majority agrees on the state of {code} after token {token}: the floor is halted",
+                        "compare isocast floor verify of each site's journal; isocast floor phase open goes on",
+                    )
+                    self._publish(key, [OpaqueMessage(self.arbiter.floor.topic, payload)])
+                case Stepped(step):
+                    counters.floor_trades += len(step.trades)
+                case TradesConfirmed(trades, _):
+                    counters.floor_trades_confirmed += len(trades)
+                case TradesBusted(trades, token):
+                    counters.floor_trades_busted += len(trades)
+                    context.log.warning("trades are void", floor=code, trades=len(trades), behind_token=token)
+                case FloorDiverged(token, _, _, site):
+                    name = "somebody" if site is None else context.market.name_of(site)
+                    context.alarm(
+                        f"floor-{code}-differs",
+                        f"{name} has another state of {code} after token {token} than this site",
+                        "a majority decides; the site that is wrong stops and computes its floor again",
+                    )
+                case ArbiterStopped(token, _, _, reason):
+                    self._begin_again(token, reason)
+                case _:
+                    assert_never(effect)
+
+    def _begin_again(self, token: int, reason: str) -> None:
+        """This site was wrong: once more from the last agreed state; twice at the same place, it stays silent."""
+        code = self.table.code
+        snapshot, agreed = self.arbiter.snapshot(), self.arbiter.agreed_token
+        self._context.alarm(
+            f"floor-{code}-stopped",
+            f"the floor {code} stops here at token {token}: {reason}",
+            f"it is computed again from token {agreed} on; if this comes back, look at this machine's memory and disk",
+        )
+        self._break("it was stopped")
+        self._state_written(snapshot)
+
+    def _break(self, reason: str) -> None:
+        """The floor goes no further at this site; the others go on without it."""
+        self._is_broken = True
+        self._context.alarm(
+            f"floor-{self.table.code}-behind",
+            f"the floor {self.table.code} does not go on at this site: {reason}",
+            "restart this node; if it says so again, copy floor-*.state and the journal of another site",
+        )
+
+    # Reports on their way to a source -----------------------------------------------------------
+
+    def _publish(self, key: bytes, messages: list[OpaqueMessage]) -> None:
+        with suppress(asyncio.QueueFull):  # Another site takes over.
+            self._waiting.put_nowait((key, messages))
+
+    async def _send(self) -> None:
+        """Bring reports into the sequence, in order, through the first source that takes them."""
+        sources = self.table.sources
+        turn = self._context.plan.number
+        while True:
+            source = sources[turn % len(sources)]
+            try:
+                async with Publisher(self._context.market, source, patience_s=_PATIENCE_S) as publisher:
+                    while True:
+                        key, messages = await self._waiting.get()
+                        try:
+                            await publisher.send(messages, key)
+                        except (IsocastError, OSError):
+                            self._waiting.put_nowait((key, messages))  # Order does not matter: each names its token.
+                            raise
+                        self._context.counters.floor_reports += 1
+            except (IsocastError, OSError) as reason:
+                # Others report the same; and whoever is refused here may not be elsewhere.
+                self._context.log.warning("a source takes no reports", source=source, reason=str(reason))
+            turn += 1
+            await asyncio.sleep(_PAUSE_S)
+
+    # Life ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take in the past, and publish from now on."""
+        self.replay()
+        self._task = self._context.loop.create_task(self._send(), name=f"reports of {self.table.code}")
+
+    def tick(self) -> None:
+        """Keep the last agreed state, where there is a new one."""
+        agreed = self.arbiter.agreed_token
+        if agreed > self._kept and not self._is_broken:
+            self._kept = agreed
+            self._state_written(self.arbiter.snapshot())
+
+    def _state_written(self, snapshot: bytes) -> None:
+        try:
+            replace_file(self._state, snapshot)
+        except OSError as reason:
+            self._context.log.warning("the state of a floor is not kept", file=str(self._state), reason=str(reason))
+
+    async def stop(self) -> None:
+        """Publish no more; what is not in the sequence others report."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        self._cursor.close()
+
+    def status(self) -> dict[str, object]:
+        """For the operator."""
+        floor = self.arbiter.floor.floor
+        return {
+            "floor": self.table.code,
+            "token": self.arbiter.token,
+            "trades": floor.next_trade - 1,
+            "confirmed": self.arbiter.confirmed,
+            "orders": len(floor.orders),
+            "symbols": {name: state.phase.value for name, state in floor.symbols.items()},
+            "stopped": self._is_broken or self.arbiter.has_stopped,
+            "waiting": counted(self._waiting.qsize(), "report"),
+        }
+
+
+def _site_of(key: bytes) -> NodeId | None:
+    return int.from_bytes(key) if len(key) == _SITE_BYTES else None

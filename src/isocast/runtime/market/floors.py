@@ -1,0 +1,217 @@
+"""The floors of a market file (§7.3): who reports their trades, what trades there, and by which rules.
+
+    [floor.XISO]
+    currency = "USD"
+    sources = ["xiso"]
+
+    [[floor.XISO.symbols]]
+    symbol = "ISO"
+    tick = "0.01"
+
+Every primary receiver runs every floor. What the file says of symbols becomes part of the sequence, and so of the
+floor, when an operator publishes it: `isocast floor open`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+from isocast.terms.errors import LocalProtocolError
+from isocast.terms.instants import SECOND
+from isocast.terms.market import Mic, to_ticks
+from isocast.terms.quantities import suggestion
+from isocast.terms.toml_files import Faults, Key, Kind, Table, Values, read_list, shown
+
+__all__ = ["FLOOR_TABLE", "SYMBOL_TABLE", "FloorSymbol", "FloorTable", "read_floors"]
+
+_BASIS_MAX: Final = 10_000
+_SYMBOL: Final = re.compile(r"[A-Z0-9][A-Z0-9.+=/^-]{0,11}")
+_CURRENCY: Final = re.compile(r"[A-Z]{3}")
+_SYMBOLS: Final = "symbols"
+
+FLOOR_TABLE: Final = Table(
+    "floor.CODE",
+    "A trading floor that the primary receivers run together (§7.3), under its market identifier code: four capital"
+    " letters or digits. It needs a core of one stripe.",
+    (
+        Key("currency", Kind.TEXT, "In which its prices are: three capital letters.", "USD", maximum=3),
+        Key(
+            "sources",
+            Kind.NAMES,
+            "The primary sources through which receivers publish its reports, and an operator what trades there. With"
+            " several, each receiver has one to begin with and goes to the next when that is silent.",
+            required=True,
+        ),
+        Key(
+            "maker_fee_bp",
+            Kind.COUNT,
+            "Of a trade's value, in basis points, for the order that was there first; in auctions for both.",
+            0,
+            maximum=_BASIS_MAX,
+        ),
+        Key("taker_fee_bp", Kind.COUNT, "The same for the order that came.", 0, maximum=_BASIS_MAX),
+    ),
+)
+
+SYMBOL_TABLE: Final = Table(
+    "floor.CODE.symbols",
+    "A list, `[[floor.CODE.symbols]]`: what trades on a floor.",
+    (
+        Key("symbol", Kind.TEXT, "1 to 12 capital letters, digits and .+-=/^.", required=True, minimum=1, maximum=12),
+        Key("tick", Kind.TEXT, "The smallest step of its price, as a decimal.", "0.01", maximum=20),
+        Key("lot", Kind.COUNT, "Quantities are whole multiples of it.", 1, minimum=1, maximum=1 << 31),
+        Key(
+            "market",
+            Kind.CHOICE,
+            "How it trades while it is open: order by order, or in an auction after every token.",
+            "continuous",
+            choices=("continuous", "batch"),
+        ),
+        Key(
+            "price_rule",
+            Kind.CHOICE,
+            "Whose price a trade gets; `isocast floor rules` explains each.",
+            "resting",
+            choices=("resting", "buyer", "seller", "midpoint"),
+        ),
+        Key(
+            "own_rule",
+            Kind.CHOICE,
+            "What happens where an order meets one of its own owner's.",
+            "cancel-newest",
+            choices=("cancel-newest", "cancel-oldest", "both", "none"),
+        ),
+        Key(
+            "share",
+            Kind.CHOICE,
+            "Who fills at the last price level of an auction.",
+            "time",
+            choices=("time", "pro-rata"),
+        ),
+        Key(
+            "collar_bp",
+            Kind.COUNT,
+            "How far from the reference a price may be on its aggressive side, in basis points; 0: anywhere.",
+            0,
+            maximum=_BASIS_MAX,
+        ),
+        Key(
+            "band_bp",
+            Kind.COUNT,
+            "How far from the reference a trade may be before the symbol pauses, in basis points; 0: anywhere.",
+            0,
+            maximum=_BASIS_MAX,
+        ),
+        Key("pause", Kind.TIME, "How long it pauses then.", "5min", minimum=0, maximum=86_400 * SECOND),
+        Key("reference", Kind.TEXT, "The price that counts as its last until it trades; empty: none.", "", maximum=20),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FloorSymbol:
+    """What trades on a floor. Prices are in price units, 10⁻⁴ of the currency."""
+
+    symbol: str
+    tick: int
+    lot: int
+    market: str
+    price_rule: str
+    own_rule: str
+    share: str
+    collar_bp: int
+    band_bp: int
+    pause_ns: int
+    reference: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FloorTable:
+    """One floor of a market."""
+
+    code: str
+    currency: str
+    sources: tuple[str, ...]
+    maker_fee_bp: int
+    taker_fee_bp: int
+    symbols: tuple[FloorSymbol, ...]
+
+
+def read_floors(
+    table: object, sources: Iterable[str], stripes: tuple[int, ...], faults: Faults
+) -> tuple[FloorTable, ...]:
+    """The floors of a file; what is wrong is among the faults. `sources` are the market's primary sources."""
+    if not isinstance(table, Mapping):
+        faults.add("floor", f"must be tables, [floor.CODE], not {shown(table)}")
+        return ()
+    if table and len(stripes) > 1:
+        faults.add("floor", "needs ring.stripes of one: the orders of a floor and its reports are one sequence")
+    known = list(sources)
+    return tuple([_floor(code, entry, known, faults) for code, entry in table.items()])
+
+
+def _floor(code: str, entry: object, sources: list[str], faults: Faults) -> FloorTable:
+    name = f"floor.{code}"
+    try:
+        Mic(code)
+    except LocalProtocolError:
+        faults.add(name, "must have a code of four capital letters or digits, such as [floor.XISO]")
+    if not isinstance(entry, Mapping):
+        faults.add(name, f"must be a table, [{name}], not {shown(entry)}")
+        entry = {}
+    own = {key: value for key, value in entry.items() if key != _SYMBOLS}
+    values = Values(own, FLOOR_TABLE.keys, faults, f"{name}.", others=(SYMBOL_TABLE,), known=[_SYMBOLS])
+    if not _CURRENCY.fullmatch(values.text("currency")):
+        values.fault("currency", f"must be three capital letters, such as USD, not {shown(values.text('currency'))}")
+    for source in values.names("sources"):
+        if source not in sources:
+            values.fault("sources", f"{source} is no primary source of this market{suggestion(source, sources)}")
+    if "sources" in values and not values.names("sources"):
+        values.fault("sources", "must name a primary source, through which reports enter the sequence")
+    return FloorTable(
+        code,
+        values.text("currency"),
+        values.names("sources"),
+        values.count("maker_fee_bp"),
+        values.count("taker_fee_bp"),
+        _symbols(entry, name, faults),
+    )
+
+
+def _symbols(entry: Mapping[str, object], name: str, faults: Faults) -> tuple[FloorSymbol, ...]:
+    listed = read_list({f"{name}.{_SYMBOLS}": entry.get(_SYMBOLS, [])}, _named(f"{name}.{_SYMBOLS}"), faults)
+    found: dict[str, FloorSymbol] = {}
+    for values in listed:
+        symbol = values.text("symbol")
+        if symbol and not _SYMBOL.fullmatch(symbol):
+            values.fault("symbol", f"must be 1 to 12 capital letters, digits and .+-=/^, not {shown(symbol)}")
+        if symbol in found:
+            values.fault("symbol", f"{symbol} is there twice")
+        reference = _price(values, "reference") if values.text("reference") else None
+        found[symbol] = values.into(FloorSymbol, tick=_price(values, "tick"), reference=reference)
+        if reference is not None and found[symbol].tick and reference % found[symbol].tick:
+            values.fault("reference", f"must be whole ticks of {values.text('tick')}")
+    if not listed and not faults.touch(name):
+        faults.add(f"{name}.{_SYMBOLS}", f"nothing trades there: add a table [[{name}.{_SYMBOLS}]]")
+    return tuple(found.values())
+
+
+def _named(name: str) -> Table:
+    return Table(name, SYMBOL_TABLE.explanation, SYMBOL_TABLE.keys)
+
+
+def _price(values: Values, key: str) -> int:
+    """A price above zero, in price units; 0, which is then among the faults, for anything else."""
+    text = values.text(key)
+    try:
+        units = to_ticks(Decimal(text))
+    except (InvalidOperation, LocalProtocolError):
+        units = 0
+    if units <= 0:
+        values.fault(key, f"must be a decimal above 0 with at most four decimals, such as 0.01, not {shown(text)}")
+        return 0
+    return units

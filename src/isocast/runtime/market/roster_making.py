@@ -1,0 +1,374 @@
+"""Who must have an identity, and the next roster that says so: made from the market's file, requests and revocations.
+
+Private keys are made on their own machines. What travels from there to the root is a request: the public half, and a
+proof that whoever asks has the other one.
+
+    request     "ICID" | version 1 | public key 32 | exchange key 32 | length of the name 1 | name | signature 64
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_bytes
+from struct import Struct
+from time import time_ns
+from typing import Final
+
+from isocast.runtime.market.model import Market, NodeRole
+from isocast.runtime.market.roster_files import (
+    REVOKE,
+    ROOT,
+    ROSTER,
+    has_roster,
+    identity_file,
+    load_book,
+    load_identity,
+    load_roster,
+    next_identity_file,
+    save_roster,
+)
+from isocast.runtime.market.secret_files import create_secret, read_secret, replace_file
+from isocast.security.identities import (
+    ED25519_BYTES,
+    IDENTITY_BYTES,
+    Identity,
+    is_signed,
+    statement,
+)
+from isocast.security.roster import (
+    NAME_MAX,
+    Revocation,
+    Roster,
+    RosterMember,
+    RosterRole,
+    sign_revocation,
+    sign_roster,
+)
+from isocast.terms.errors import ConfigurationError, LocalProtocolError, RosterError
+from isocast.terms.ids import BOX_OFFICE, OPERATOR, NodeId
+from isocast.terms.instants import SECOND
+from isocast.terms.quantities import suggestion
+from isocast.wire.signing import SignedKind
+
+__all__ = [
+    "VALID_NS",
+    "IdentityRequest",
+    "RosterWish",
+    "Signer",
+    "lists_everybody",
+    "load_root",
+    "make_identities",
+    "make_request",
+    "make_root",
+    "next_roster",
+    "read_request",
+    "renew_roster",
+    "replace_revoke_key",
+    "revocation_of",
+    "rotate_identity",
+    "signers",
+]
+
+DAY_NS: Final = 86_400 * SECOND
+VALID_NS: Final = 730 * DAY_NS
+"""How long a key counts unless the operator says otherwise: two years."""
+
+_REQUEST = Struct(">4sB32s32sB")
+_REQUEST_MAGIC = b"ICID"
+_VERSION = 1
+_NAMED = 6
+"""Nodes that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Who must have an identity."""
+
+    name: str
+    node: NodeId
+    role: RosterRole
+    stripes: tuple[int, ...]
+
+
+_PEOPLE = (
+    Signer("operator", OPERATOR, RosterRole.OPERATOR, ()),
+    Signer("box-office", BOX_OFFICE, RosterRole.BOX_OFFICE, ()),
+)
+
+
+def signers(market: Market) -> tuple[Signer, ...]:
+    """Every node of the market but its customers, the operator and the box office; by id."""
+    whole = market.whole or market
+    found = {person.name: person for person in _PEOPLE}
+    for plan in whole.nodes:
+        if plan.role is NodeRole.CUSTOMER:
+            continue
+        if plan.origin in (person.name for person in _PEOPLE):
+            rule = f"{plan.origin} is the name of somebody who signs and is no node: give the node another"
+            raise ConfigurationError(market.file, f"nodes.{plan.origin}", rule)
+        stripes = tuple([process.stripe for process in whole.processes_of(plan.origin)])
+        found[plan.origin] = Signer(plan.origin, plan.node, RosterRole[plan.role.name], stripes)
+    return tuple(sorted(found.values(), key=lambda signer: signer.node))
+
+
+# ---- identities
+
+
+def make_identities(market: Market) -> tuple[str, ...]:
+    """Make the private keys that are missing; those of nodes that the roster lists are on other machines."""
+    listed = load_roster(market).members if has_roster(market) else ()
+    elsewhere = {member.name for member in listed}
+    names = [identity_file(signer.name) for signer in signers(market) if signer.name not in elsewhere]
+    made = [name for name in names if _make_secret(market, name)]
+    return tuple(made) if listed else (*made, *make_root(market))
+
+
+def make_root(market: Market) -> tuple[str, ...]:
+    """Make the root and the revoke key where they are missing; a market with a roster has its root already."""
+    return () if has_roster(market) else tuple([name for name in (ROOT, REVOKE) if _make_secret(market, name)])
+
+
+def _make_secret(market: Market, name: str) -> bool:
+    path = market.keys_directory / name
+    if path.exists():
+        return False
+    create_secret(path, f"{name} of the isocast market {market.name}: {_purpose(name)}.")
+    return True
+
+
+def _purpose(name: str) -> str:
+    if name == ROOT:
+        return "whoever has it decides who is who. Keep it offline"
+    if name == REVOKE:
+        return "whoever has it can take every key away, and do nothing else. Keep it secret"
+    return "whoever has it can speak for this one. Keep it secret, on its own machine"
+
+
+def rotate_identity(market: Market, name: str) -> Identity:
+    """The key that is to follow a node's: made on this machine, or found where it is not listed yet.
+
+    A node that has none gets its first one.
+    """
+    _insist_on_signer(market, name)
+    own, follower = market.keys_directory / identity_file(name), market.keys_directory / next_identity_file(name)
+    listed = load_roster(market).by_name(name) if has_roster(market) else None
+    if not own.exists():
+        _make_secret(market, own.name)
+        return load_identity(market, name)
+    if listed is None:
+        return load_identity(market, name)
+    if follower.exists() and Identity(read_secret(follower)).public == listed.public:
+        follower.replace(own)  # The last rotation is over.
+    identity = Identity(read_secret(own))
+    if identity.public != listed.public:
+        return identity  # Made before, and not listed yet.
+    _make_secret(market, follower.name)
+    return Identity(read_secret(follower))
+
+
+def _insist_on_signer(market: Market, name: str) -> Signer:
+    known = {signer.name: signer for signer in signers(market)}
+    if name not in known:
+        rule = f'nobody who signs in {market.file} has the name "{name}"{suggestion(name, known)}'
+        raise ConfigurationError("command line", "node", rule)
+    return known[name]
+
+
+# ---- requests
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityRequest:
+    """The public half of an identity, on its way to the root."""
+
+    name: str
+    public: bytes
+    exchange: bytes
+
+
+def make_request(name: str, identity: Identity) -> bytes:
+    """The file that a node's machine sends to whoever makes the roster."""
+    text = name.encode()
+    body = _REQUEST.pack(_REQUEST_MAGIC, _VERSION, identity.public, identity.exchange, len(text)) + text
+    return body + identity.sign(_asked(body))
+
+
+def _asked(body: bytes) -> bytes:
+    # Serial 0, which no roster has: a request is never a roster, nor the other way round.
+    return statement(SignedKind.ROSTER, sha256(_REQUEST_MAGIC).digest(), body, serial=0)
+
+
+def read_request(raw: bytes) -> IdentityRequest:
+    """RosterError, which says what to do, for anything else than `make_request` writes."""
+    body, signature = raw[:-ED25519_BYTES], raw[-ED25519_BYTES:]
+    if len(raw) > _REQUEST.size + NAME_MAX + ED25519_BYTES or len(body) < _REQUEST.size:
+        raise RosterError("this is no request of an identity: isocast keys rotate makes one")
+    magic, version, public, exchange, length = _REQUEST.unpack_from(body)
+    name = body[_REQUEST.size :]
+    if magic != _REQUEST_MAGIC or version != _VERSION or len(name) != length:
+        raise RosterError("this is no request of an identity: isocast keys rotate makes one")
+    if not is_signed(public, signature, _asked(body)):
+        raise RosterError("a request with a wrong signature: it was changed, copy it again from where it was made")
+    try:
+        return IdentityRequest(name.decode(), public, exchange)
+    except UnicodeDecodeError:
+        raise RosterError("this is no request of an identity: isocast keys rotate makes one") from None
+
+
+# ---- the next roster
+
+
+@dataclass(frozen=True, slots=True)
+class RosterWish:
+    """What the next roster shall change, beside following the market's file and the revocations."""
+
+    requests: tuple[IdentityRequest, ...] = ()
+    extend: tuple[str, ...] = ()
+    """Whose keys shall count anew from now."""
+    valid_ns: int = VALID_NS
+    revoke_key: bytes = b""
+    """Another public key for revoking; empty: the same."""
+    keep_revocations: bool = True
+    """Whether what was revoked meanwhile stays so; not after the revoke key was stolen."""
+
+
+def next_roster(market: Market, wish: RosterWish, now_ns: int, root: bytes = b"") -> Roster | None:
+    """The roster after the one that is there, not signed yet; None if it would say the same.
+
+    `root` and `wish.revoke_key` are needed for the first.
+    """
+    book = load_book(market) if has_roster(market) else None
+    before = None if book is None else book.newest
+    known = {} if before is None else {member.name: member for member in before.members}
+    asked = {request.name: request for request in wish.requests}
+    for name in (*asked, *wish.extend):
+        _insist_on_signer(market, name)
+    members = _members(market, wish, asked, known, now_ns)
+    try:
+        if before is None or book is None:
+            return Roster(market.name, root, 1, members, wish.revoke_key)
+        revoked = {said.public for said in book.revocations} if wish.keep_revocations else set()
+        roster = replace(
+            before,
+            serial=before.serial + 1,
+            previous=before.digest,
+            members=members,
+            revoke_key=wish.revoke_key or before.revoke_key,
+            revoked=tuple(sorted({*before.revoked, *revoked})),
+        )
+    except LocalProtocolError as error:
+        raise ConfigurationError(str(market.keys_directory / ROSTER), "roster", str(error)) from None
+    same = replace(roster, serial=before.serial, previous=before.previous) == before
+    return None if same else roster
+
+
+def _members(
+    market: Market,
+    wish: RosterWish,
+    asked: Mapping[str, IdentityRequest],
+    known: Mapping[str, RosterMember],
+    now_ns: int,
+) -> tuple[RosterMember, ...]:
+    found, missing = [], []
+    for signer in signers(market):
+        member = known.get(signer.name)
+        request = asked.get(signer.name)
+        if request is None and member is None:
+            request = _own_request(market, signer.name)
+        if request is None and member is None:
+            missing.append(signer.name)
+            continue
+        found.append(_member(signer, member, request, wish, now_ns))
+    if missing:
+        names = ", ".join(missing[:_NAMED])
+        rule = f"no key of {names} is here: isocast keys rotate NODE makes a request on its machine; add it with --add"
+        raise ConfigurationError(str(market.keys_directory / ROSTER), "roster", rule)
+    return tuple(found)
+
+
+def _own_request(market: Market, name: str) -> IdentityRequest | None:
+    if not (market.keys_directory / identity_file(name)).exists():
+        return None
+    identity = load_identity(market, name)
+    return IdentityRequest(name, identity.public, identity.exchange)
+
+
+def _member(
+    signer: Signer, known: RosterMember | None, request: IdentityRequest | None, wish: RosterWish, now_ns: int
+) -> RosterMember:
+    if known is not None and (request is None or request.public == known.public):
+        same = replace(known, node=signer.node, role=signer.role, stripes=signer.stripes)
+        return replace(same, not_after_ns=now_ns + wish.valid_ns) if signer.name in wish.extend else same
+    if request is None:
+        raise LocalProtocolError(f"{signer.name} has no key")
+    return RosterMember(
+        node=signer.node,
+        name=signer.name,
+        role=signer.role,
+        public=request.public,
+        exchange=request.exchange,
+        not_before_ns=now_ns,
+        not_after_ns=now_ns + wish.valid_ns,
+        stripes=signer.stripes,
+        certificate=b"" if known is None else known.certificate,
+    )
+
+
+def lists_everybody(market: Market) -> bool:
+    """Whether the roster that is there lists whom the market's file has, and nobody else."""
+    if not has_roster(market):
+        return False
+    members = load_roster(market).members
+    return [Signer(one.name, one.node, one.role, one.stripes) for one in members] == list(signers(market))
+
+
+def load_root(path: Path, roster: Roster | None) -> Identity:
+    """The root; ConfigurationError where it is not here, or another's."""
+    if not path.exists():
+        rule = "is not here, and the roster has to change: bring it for this command, or use --unsigned FILE"
+        raise ConfigurationError(str(path), "root", rule)
+    root = Identity(read_secret(path))
+    if roster is not None and root.public != roster.root:
+        raise ConfigurationError(str(path), "root", f"is not the root of the market {roster.name}: bring the right one")
+    return root
+
+
+def renew_roster(market: Market, wish: RosterWish | None = None) -> Roster | None:
+    """Sign and keep the roster that the market's file and a wish ask for; None if it would say the same."""
+    now, wish = time_ns(), wish or RosterWish()
+    if not has_roster(market):
+        root = load_root(market.keys_directory / ROOT, None)
+        revoke = Identity(read_secret(market.keys_directory / REVOKE))
+        roster = next_roster(market, replace(wish, revoke_key=revoke.public), now, root.public)
+    else:
+        roster = next_roster(market, wish, now)
+        if roster is None:
+            return None
+        root = load_root(market.keys_directory / ROOT, roster)
+    return None if roster is None else save_roster(market, sign_roster(roster, root))
+
+
+def replace_revoke_key(market: Market) -> Identity:
+    """Another revoke key in the place of the one that was stolen or lost."""
+    comment = f"# {REVOKE} of the isocast market {market.name}: {_purpose(REVOKE)}.\n"
+    replace_file(market.keys_directory / REVOKE, f"{comment}{token_bytes(IDENTITY_BYTES).hex()}\n".encode())
+    return Identity(read_secret(market.keys_directory / REVOKE))
+
+
+def revocation_of(market: Market, name: str, key: Path | None = None) -> Revocation:
+    """The word of the revoke key, or of the root, that a node's listed key counts no more."""
+    roster = load_roster(market)
+    member = roster.by_name(name)
+    if member is None:
+        known = [other.name for other in roster.members]
+        rule = f'roster {roster.serial} lists nobody with the name "{name}"{suggestion(name, known)}'
+        raise ConfigurationError("command line", "node", rule)
+    path = key or market.keys_directory / REVOKE
+    identity = Identity(read_secret(path))
+    try:
+        return sign_revocation(roster, member, identity, time_ns())
+    except LocalProtocolError as error:
+        raise ConfigurationError(str(path), "key", f"{error}: bring the right one") from None

@@ -1,0 +1,153 @@
+"""Seals whose keys their source discloses itself, after the gate (§6): `reveal = "chain"`.
+
+Payloads look as under `sealing`, and the journal proves them in the same way; only the seal key is made otherwise:
+
+    last link      BLAKE2b-256 keyed with the seed: salt 16 | source id 8 | stripe 2 | chain 8
+    link           the hash of the next number's link (`ring.disclosures`)
+    seal key       BLAKE2b-256 keyed with the link: base key 32 | salt 16 | source id 8 | number 8
+
+The seed is the source's alone and lies beside its outbox, so that a restart can still disclose what was sent before.
+The salt is drawn at each start and travels in the payload: every start begins chains of its own. A source that was set
+back to an earlier moment, and so gives a number again, hangs it on a link that nobody has seen.
+
+The base key is that of `sealing`: a disclosed link travels in the clear, and opens nothing for whoever is no receiver.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from hashlib import blake2b
+from struct import Struct
+from typing import NoReturn
+
+from isocast.ring.disclosures import CHAIN_LENGTH, chain_of, link_before
+from isocast.security.keys import KEY_BYTES, SecretKey
+from isocast.security.sealing import SALT_BYTES, Opened, base_key, is_committed, open_with, seal_with
+from isocast.terms.errors import ForgeryError, LocalProtocolError, StrangerError
+from isocast.terms.ids import Label, NodeId
+
+__all__ = ["ChainOpener", "ChainSealer"]
+
+_ROOT = Struct(">16sQHQ")
+_KEYED = Struct(">32s16sQQ")
+_INCARNATION_BITS = 32
+_CHAINS_KEPT = 16
+"""Chains whose links are remembered: those in use, and what a restart or a late disclosure needs; 32 KiB each."""
+
+
+def _seal_key(link: bytes, base: bytes, salt: bytes, label: tuple[NodeId, int]) -> bytes:
+    return blake2b(_KEYED.pack(base, salt, *label), digest_size=KEY_BYTES, key=link).digest()
+
+
+class ChainSealer:
+    """Seals the payloads of one incarnation of a source in one stripe, and has the links that open them."""
+
+    def __init__(
+        self, secret: SecretKey, seed: bytes, source: NodeId, stripe: int, salt: bytes, sealed: Mapping[int, bytes]
+    ) -> None:
+        """`seed`: the source's own; `salt`: random, new at each start; `sealed`: what its outbox holds, by number."""
+        if len(salt) != SALT_BYTES or len(seed) != KEY_BYTES:
+            raise LocalProtocolError(f"a salt has {SALT_BYTES} bytes and a seed {KEY_BYTES}")
+        self._seed = seed
+        self._base = base_key(secret, source >> _INCARNATION_BITS, stripe)
+        self._source = source
+        self._stripe = stripe
+        self._salt = salt
+        self._last = 0
+        self._firsts: list[int] = []
+        """Where another salt begins, and which: the outbox of each start before this one, and this one."""
+        self._salts: list[bytes] = []
+        self._chains: dict[tuple[bytes, int], list[bytes]] = {}
+        for number in sorted(sealed):
+            self._note(number, sealed[number][:SALT_BYTES])
+
+    def _note(self, number: int, salt: bytes) -> None:
+        if not self._salts or self._salts[-1] != salt:
+            self._firsts.append(number)
+            self._salts.append(salt)
+        self._last = number
+
+    def seal(self, stripe: int, label: Label, payload: bytes) -> bytes:
+        """The sealed payload of this label; LocalProtocolError for another source's, or one already sealed."""
+        source, number = label
+        if (stripe, source) != (self._stripe, self._source):
+            raise LocalProtocolError(f"source {self._source} does not seal for source {source} in stripe {stripe}")
+        if number <= self._last:
+            raise LocalProtocolError(f"message {number} comes after {self._last}: a seal is made once")
+        self._note(number, self._salt)
+        key = _seal_key(self._link(number, self._salt), self._base, self._salt, label)
+        return seal_with(key, self._salt, stripe, label, payload)
+
+    def links(self, first: int, last: int) -> list[tuple[int, bytes]]:
+        """The fewest links that open every message from `first` to `last`, as far as their salts are known."""
+        found: list[tuple[int, bytes]] = []
+        number = min(last, self._last)
+        while number >= first:
+            place = bisect_right(self._firsts, number) - 1
+            if place < 0:
+                break  # Of a start that this outbox has nothing of any more.
+            found.append((number, self._link(number, self._salts[place])))
+            number = max(self._firsts[place], chain_of(number) * CHAIN_LENGTH + 1) - 1
+        return found[::-1]
+
+    def _link(self, number: int, salt: bytes) -> bytes:
+        which = chain_of(number)
+        chain = self._chains.get((salt, which))
+        if chain is None:
+            link = blake2b(
+                _ROOT.pack(salt, self._source, self._stripe, which), digest_size=KEY_BYTES, key=self._seed
+            ).digest()
+            chain = [link]
+            for _ in range(CHAIN_LENGTH - 1):
+                link = link_before(link)
+                chain.append(link)
+            self._chains[salt, which] = chain
+            if len(self._chains) > _CHAINS_KEPT:
+                del self._chains[next(iter(self._chains))]
+        return chain[(which + 1) * CHAIN_LENGTH - number]
+
+    def __repr__(self) -> str:
+        return f"ChainSealer(source {self._source}, stripe {self._stripe})"
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        raise TypeError("a sealer is not pickled or copied: its copy would seal a number again")
+
+
+class ChainOpener:
+    """Opens payloads of all sources by the links that these disclosed: before that, not even a trusted receiver can."""
+
+    def __init__(self, sources: Mapping[int, SecretKey], stripe: int) -> None:
+        """Keys by source number."""
+        self._sources = dict(sources)
+        self._stripe = stripe
+        self._bases: dict[int, bytes] = {}
+
+    def _key(self, label: tuple[NodeId, int], link: bytes, sealed: bytes) -> bytes:
+        number = label[0] >> _INCARNATION_BITS
+        base = self._bases.get(number)
+        if base is None:
+            secret = self._sources.get(number)
+            if secret is None:
+                raise StrangerError(f"no key of source {number}")
+            base = self._bases[number] = base_key(secret, number, self._stripe)
+        return _seal_key(link, base, sealed[:SALT_BYTES], label)
+
+    def fits(self, label: tuple[NodeId, int], link: bytes, sealed: bytes) -> bool:
+        """Whether a link opens a sealed payload, by what that commits to."""
+        try:
+            return is_committed(self._key(label, link, sealed), sealed)
+        except StrangerError:
+            return False
+
+    def open(self, label: tuple[NodeId, int], link: bytes, sealed: bytes) -> Opened:
+        """What was sealed under this label; ForgeryError without the link, or if the payload was made wrongly."""
+        if not link:
+            raise ForgeryError(f"message {label[1]} of source {label[0]} is void: no key was disclosed in time")
+        return open_with(self._key(label, link, sealed), self._stripe, label, sealed)
+
+    def __repr__(self) -> str:
+        return f"ChainOpener({len(self._sources)} sources)"
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        raise TypeError("an opener is not pickled or copied")

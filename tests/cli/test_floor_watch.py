@@ -1,0 +1,93 @@
+"""`isocast floor watch`: what is shown of a floor that is followed; the command itself runs in tests/interop."""
+
+import io
+
+from rich.console import Console
+
+from isocast.cli.floor_watch import FloorScreen, floor_frame
+from isocast.floor.codec import encode_event, floor_topic
+from isocast.floor.events import Directory, Event, Order, Phase
+from isocast.floor.following import FloorFollower, FloorMessage
+from isocast.floor.reporting import FloorReport, encode_report, report_topic
+from isocast.runtime.client.received import ReceivedMessage
+from isocast.terms.market import Side
+
+CODE = "XISO"
+OPEN = Directory("ISO", tick=100, phase=Phase.OPEN, reference=100_000)
+TOKENS: list[list[Event]] = [
+    [OPEN],
+    [Order(1, 1, "ISO", Side.SELL, 100, 100_200), Order(2, 1, "ISO", Side.SELL, 50, 100_300)],
+    [Order(3, 2, "ISO", Side.BUY, 60, 100_200), Order(4, 2, "ISO", Side.BUY, 7, 99_900)],
+]
+
+
+def heard(topic: str, payload: bytes, token: int, sequence: int) -> ReceivedMessage:
+    return ReceivedMessage(topic, b"", payload, 0, sequence, 0, token, 0, 0, token=token)
+
+
+def watched() -> tuple[FloorScreen, list[dict[str, object]], FloorReport]:
+    """A screen that has heard three tokens and a tick, its rows, and the report of the third token."""
+    screen, other, rows, sequence = FloorScreen(CODE), FloorFollower(CODE), [], 0
+    report = FloorReport(0, bytes(32), 0)
+    for token, events in enumerate(TOKENS, 1):
+        payloads = [encode_event(event) for event in events]
+        for payload in payloads:
+            sequence += 1
+            rows += screen.take(heard(floor_topic(CODE), payload, token, sequence))
+        step = other.follow(token, token, [FloorMessage(1, floor_topic(CODE), payload) for payload in payloads])
+        assert step is not None
+        report = FloorReport(token, step.state_hash(), 1, step.trades)
+    rows += screen.take(heard(f"{floor_topic(CODE)}/tick", b"tick", 4, sequence + 1))
+    return screen, rows, report
+
+
+def drawn(screen: FloorScreen, symbol: str | None = None, height: int = 24) -> str:
+    console = Console(width=80, height=height, file=io.StringIO(), record=True)
+    console.print(floor_frame(screen, symbol, 80, height))
+    return console.export_text()
+
+
+def test_trades_are_told_when_they_are_made_and_when_they_are_final() -> None:
+    screen, rows, report = watched()
+    made = {
+        "trade": 1,
+        "state": "tentative",
+        "token": 3,
+        "symbol": "ISO",
+        "price": "10.0200",
+        "quantity": 60,
+        "buy": 3,
+        "sell": 1,
+    }
+    assert rows == [made]
+    told = screen.take(heard(report_topic(CODE), encode_report(report), 5, 9))
+    assert told == [made | {"state": "confirmed", "token": 5}]
+    assert [one.state for one in screen.trades] == ["confirmed"]
+
+
+def test_a_report_that_differs_is_told_and_believed_in_nothing() -> None:
+    screen, _, report = watched()
+    told = screen.take(heard(report_topic(CODE), encode_report(report._replace(state=b"?" * 32)), 5, 9))
+    assert told == [{"differs": 3}]
+    assert "1 report differ" in drawn(screen)
+    assert [one.state for one in screen.trades] == ["tentative"]
+
+
+def test_the_ladder_has_the_best_prices_and_what_they_show() -> None:
+    screen, _, _ = watched()
+    buys, sells = screen.levels("ISO", 5)
+    assert [tuple(level) for level in buys] == [("9.9900", 7, 1)]
+    assert [tuple(level) for level in sells] == [("10.0200", 40, 1), ("10.0300", 50, 1)]
+    text = drawn(screen)
+    assert "ISO: open, last 10.0200" in text
+    assert "token 3, 1 trade, 0 confirmed" in text
+    assert "9.9900" in text
+    assert "tentative" in text
+
+
+def test_it_fits_any_terminal_and_says_what_is_missing() -> None:
+    screen, _, _ = watched()
+    for height in (5, 12, 60):
+        assert "XISO" in drawn(screen, height=height)
+    assert "nothing trades here yet" in drawn(FloorScreen(CODE))
+    assert "nothing trades here yet" in drawn(screen, "CAST")

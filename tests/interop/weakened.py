@@ -1,0 +1,185 @@
+"""Test builds: a market without one of its defences, so that a test sees the attack succeed which that defence stops.
+
+    with without("votes"), running(path) as world:
+        ...
+
+Nodes of a `World` live in the process of the test: a build replaces the functions of one defence before they start, for
+as long as the block lasts. The product has no such switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from isocast.reformation import member
+from isocast.ring import court
+from isocast.ring.answers import Answering
+from isocast.ring.court import Court, Evidence
+from isocast.ring.notary import Notary
+from isocast.ring.receiver import Receiver
+from isocast.runtime.net import channels
+from isocast.runtime.net.channels import Channels, Reception
+from isocast.security import identities, signing
+from isocast.security.roster import RosterBook
+from isocast.terms.ids import NO_EPOCH
+from isocast.wire import codec, statements
+from isocast.wire.frame import VERSION, Keys
+from isocast.wire.limits import TAG_BYTES
+from isocast.wire.packets import Data, Packet, Token
+from isocast.wire.token_body import token_digest
+
+__all__ = ["without"]
+
+Patch = pytest.MonkeyPatch
+
+
+def _filter(patch: Patch) -> None:
+    """The kernel lets everything through."""
+    patch.setattr(Channels, "_guard", lambda _self, _senders: None)
+
+
+def _tags(patch: Patch) -> None:
+    """Whatever has the form of a packet is believed to be its sender's."""
+    patch.setattr(codec, "unsealed", lambda frame, _key: frame[:-TAG_BYTES])
+    patch.setattr(codec, "compare_digest", lambda _one, _other: True)
+
+
+def _market_ids(patch: Patch) -> None:
+    """Packets of another market are read."""
+    for module in (codec, channels):
+        patch.setattr(module, "check_market", lambda _frame, _market: None)
+
+
+def _stripe_ids(patch: Patch) -> None:
+    """Packets of another stripe are read as if they were of one's own."""
+    reading: list[int] = []
+    packets, decode = Reception.packets, codec.decode
+
+    def of_any_stripe(self: Reception, frames: Sequence[bytes]) -> list[Packet]:
+        reading[:] = [self._stripe]
+        return packets(self, frames)
+
+    def relabelled(frame: bytes, keys: Keys, market: bytes) -> Packet:
+        packet = decode(frame, keys, market)
+        if packet.stripe == reading[0]:
+            return packet
+        if isinstance(packet, Token):
+            return replace(packet, stripe=reading[0])
+        if isinstance(packet, Data):
+            return Data(reading[0], *[getattr(packet, name) for name in Data.__match_args__[1:]])
+        return packet._replace(stripe=reading[0])
+
+    patch.setattr(Reception, "packets", of_any_stripe)
+    patch.setattr(channels, "decode", relabelled)
+
+
+def _versions(patch: Patch) -> None:
+    """A frame of the version before is read as if it were of this one."""
+    decode = codec.decode
+
+    def lenient(frame: bytes, keys: Keys, market: bytes) -> Packet:
+        if frame[2] == VERSION - 1:
+            with pytest.MonkeyPatch.context() as reading:
+                reading.setattr(codec, "peek_kind", lambda raw: codec.PacketKind(raw[3]))
+                return decode(frame, keys, market)
+        return decode(frame, keys, market)
+
+    patch.setattr(channels, "decode", lenient)
+
+
+def _signatures(patch: Patch) -> None:
+    """Whoever has the group's key is believed to be whom it names."""
+    patch.setattr(Notary, "_judge", lambda *_: True)
+
+
+def _votes(patch: Patch) -> None:
+    """A server's signature is enough for a ring."""
+    patch.setattr(member, "is_voted", lambda ring, notary, _policy, _convicted=(): notary.is_genuine(ring))
+
+
+def _ballots(patch: Patch) -> None:
+    """The signature of a vote does not cover the ballot that it was cast for."""
+    signed_vote = statements.signed_vote
+    patch.setattr(statements, "signed_vote", lambda vote, ballot: signed_vote(vote, ballot)._replace(epoch=NO_EPOCH))
+    patch.setattr("isocast.ring.notary.signed_vote", statements.signed_vote)
+
+
+def _court(patch: Patch) -> None:
+    """Nobody compares what was signed."""
+    patch.setattr(Court, "weigh", lambda _self, _first, _second: None)
+
+
+def _signed_stripes(patch: Patch) -> None:
+    """Signatures do not cover the stripe."""
+    statement = identities.statement
+    patch.setattr(signing, "statement", lambda *said, stripe, **more: statement(*said, stripe=0 * stripe, **more))
+
+
+def _epochs_of_evidence(patch: Patch) -> None:
+    """Tokens of one number contradict each other whatever their epochs are."""
+    on_token = Receiver.on_token
+
+    def any_epoch(self: Receiver, token: Token, now: int) -> None:
+        known = self.ledger.entries.get(token.token_number)
+        if known is not None and token_digest(known.token) != token_digest(token):
+            self._weigh(known.token, token)
+        on_token(self, token, now)
+
+    def contradicts(self: Evidence) -> bool:
+        one, other = self.first, self.second
+        same = (one.stripe, one.sender, self.number) == (other.stripe, other.sender, court._number(other))  # noqa: SLF001
+        return same and court._content(one) != court._content(other)  # noqa: SLF001
+
+    patch.setattr(Receiver, "on_token", any_epoch)
+    patch.setattr(Evidence, "contradicts", property(contradicts))
+
+
+def _revocations(patch: Patch) -> None:
+    """What is revoked goes on to count."""
+    patch.setattr(RosterBook, "_alive", lambda _self, public: public)
+
+
+def _serials(patch: Patch) -> None:
+    """Every roster that is known counts, whatever came after it."""
+
+    def of_any_serial(self: RosterBook, node: int, serial: int, *_: object, **__: object) -> bytes | None:
+        roster = self.of_serial(serial)
+        return None if roster is None else roster.public_of(node)
+
+    patch.setattr(RosterBook, "key_of", of_any_serial)
+
+
+def _answered(patch: Patch) -> None:
+    """Every request is answered, however often it comes."""
+    patch.setattr(Answering, "_owes", lambda *_: True)
+
+
+_DEFENCES: dict[str, Callable[[Patch], None]] = {
+    "filter": _filter,
+    "tags": _tags,
+    "market ids": _market_ids,
+    "stripe ids": _stripe_ids,
+    "versions": _versions,
+    "signatures": _signatures,
+    "votes": _votes,
+    "ballots in votes": _ballots,
+    "court": _court,
+    "stripes in signatures": _signed_stripes,
+    "epochs of evidence": _epochs_of_evidence,
+    "revocations": _revocations,
+    "serials": _serials,
+    "answered once": _answered,
+}
+
+
+@contextmanager
+def without(*defences: str) -> Iterator[None]:
+    """Nodes that start within the block lack these defences."""
+    with pytest.MonkeyPatch.context() as patch:
+        for defence in defences:
+            _DEFENCES[defence](patch)
+        yield

@@ -1,0 +1,91 @@
+"""Orders and trades of a floor from the messages of journals, against the floor itself."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from isocast.floor.codec import encode_event, floor_topic
+from isocast.floor.events import Cancel, Directory, Event, Order, Phase, Trade
+from isocast.floor.following import FloorFollower, FloorMessage
+from isocast.floor.reporting import FloorReport, encode_report, report_topic
+from isocast.lake.transforms.floors import floor_orders, floor_trades, trade_rows
+from isocast.terms.market import Side
+
+CODE = "XISO"
+OPEN = Directory("ISO", phase=Phase.OPEN)
+SELL = Order(1 << 32 | 1, 1, "ISO", Side.SELL, 100, 1_002)
+BUY = Order(2 << 32 | 1, 2, "ISO", Side.BUY, 60, 1_005)
+MORE = Order(2 << 32 | 2, 2, "ISO", Side.BUY, 10, 1_005)
+SCHEMA = (
+    "stripe long, sequence long, index long, token long, instant_ns long, topic string, payload binary, receiver long"
+)
+TOKENS: list[tuple[Event, ...]] = [(OPEN,), (SELL, BUY), (MORE, Cancel(SELL.id, 1))]
+
+
+def journal(*, confirmed: int = 1, state: bytes | None = None) -> list[tuple[Any, ...]]:
+    """Three tokens of events and, in the fourth, the report of the second."""
+    rows, follower, sequence = [], FloorFollower(CODE), 0
+    reported: bytes = b""
+    trades: tuple[Trade, ...] = ()
+    for token, events in enumerate(TOKENS, 1):
+        messages = []
+        for event in events:
+            sequence += 1
+            messages.append(FloorMessage(sequence, floor_topic(CODE), encode_event(event)))
+            rows.append((0, sequence, 0, token, token * 10, *messages[-1][1:3]))
+        step = follower.follow(token, token * 10, messages)
+        if token == 2 and step is not None:
+            reported = step.state_hash()
+            trades = step.trades
+    report = FloorReport(2, reported if state is None else state, confirmed, trades)
+    rows.append((0, sequence + 1, 0, 4, 40, report_topic(CODE), encode_report(report)))
+    rows.append((0, sequence + 2, 0, 4, 40, floor_topic(CODE), b"no event"))
+    rows.append((0, sequence + 3, 0, 4, 40, "quiz", b"pressed"))
+    return rows
+
+
+def frame(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
+    """As two receivers released it."""
+    return spark.createDataFrame([(*row, receiver) for receiver in (1, 2) for row in rows], SCHEMA)
+
+
+def test_every_trade_has_what_became_of_it(spark: SparkSession) -> None:
+    found = [row.asDict() for row in floor_trades(frame(spark, journal()), CODE).orderBy("trade").collect()]
+    assert [(row["trade"], row["token"], row["price"], row["quantity"], row["state"]) for row in found] == [
+        (1, 2, 1_002, 60, "confirmed"),
+        (2, 3, 1_002, 10, "tentative"),
+    ]
+    assert [(row["confirmed_token"], row["confirmed_ns"]) for row in found] == [(4, 40), (None, None)]
+    assert (found[0]["buy"], found[0]["sell"], found[0]["floor"]) == (str(BUY.id), str(SELL.id), CODE)
+    assert {row["differing_reports"] for row in found} == {0}
+
+
+@pytest.mark.parametrize("confirmed", [0, 1])
+def test_a_report_that_differs_confirms_nothing_and_is_counted(confirmed: int) -> None:
+    names = ("stripe", "sequence", "index", "token", "instant_ns", "topic", "payload")
+    rows = [dict(zip(names, row, strict=True)) for row in journal(confirmed=confirmed, state=b"?" * 32)]
+    found = trade_rows(rows, CODE)
+    assert [(row[-4], row[-1]) for row in found] == [("tentative", 1), ("tentative", 1)]
+
+
+def test_every_order_is_a_row(spark: SparkSession) -> None:
+    found = [tuple(row) for row in floor_orders(frame(spark, journal()), CODE).orderBy("sequence").collect()]
+    assert found == [
+        (2, 0, 2, 20, "order", "1", str(SELL.id), "ISO", "sell", 100, 1_002, None),
+        (3, 0, 2, 20, "order", "2", str(BUY.id), "ISO", "buy", 60, 1_005, None),
+        (4, 0, 3, 30, "order", "2", str(MORE.id), "ISO", "buy", 10, 1_005, None),
+        (5, 0, 3, 30, "cancel", "1", str(SELL.id), None, None, 0, None, None),
+    ]
+
+
+def test_accounts_may_have_pseudonyms(spark: SparkSession) -> None:
+    messages = frame(spark, journal())
+    found = floor_orders(messages, CODE, b"a secret of 16 or more bytes").orderBy("sequence").collect()
+    one, two, again, cancelled = [row["account"] for row in found]
+    assert one == cancelled != two == again
+    assert {len(account) for account in (one, two)} == {16}
+    assert found[0]["order"] == found[3]["order"] != str(SELL.id)
+    assert floor_orders(messages, CODE, b"another secret of 16 bytes").first() != found[0]
+    with pytest.raises(ValueError, match="at least 16 bytes"):
+        floor_orders(messages, CODE, b"short")

@@ -1,0 +1,215 @@
+"""A sequence in memory, for tests: what gateways publish becomes tokens, which everybody follows; with an arbiter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from isocast.floor.codec import encode_event, floor_topic
+from isocast.floor.events import Directory, Event, Phase, Status, Trade
+from isocast.floor.following import REPORT_EVERY, FloorMessage
+from isocast.floor.reporting import FloorReport, encode_report, report_topic
+from isocast.floor.state import state_hash
+from isocast.orders.accounts import FEES, UNITS, account_number, cash, shares
+from isocast.orders.desk import NewOrder, TradeReport, TradingRequest
+from isocast.orders.ledger import Balance, deposit
+from isocast.orders.life import path_faults
+from isocast.orders.needs import Side
+from isocast.runtime.accounts.audit import audit
+from isocast.runtime.accounts.book import AccountBook
+from isocast.runtime.accounts.floor_view import FloorView, tick_topic
+from isocast.runtime.accounts.order_store import Batch, report_of
+from isocast.runtime.accounts.posting import rows_of
+from isocast.runtime.accounts.requests import Answered, Asked
+from isocast.runtime.accounts.tables import AccountsDatabase
+from isocast.runtime.accounts.trading import DeskSettings, TradingBooks
+from isocast.runtime.disk.database import sqlite_url
+from isocast.wire.opaque import OpaqueMessage
+
+FLOOR = "XISO"
+USD, IBM = cash("USD"), shares("IBM")
+MS = 1_000_000
+ROUND = 3
+"""Tokens after which one is stable, for those who believe it."""
+LISTED = Directory("IBM", tick=100, phase=Phase.OPEN, reference=10 * UNITS)
+TokenMessages = tuple[int, int, list[FloorMessage]]
+
+
+class MemorySequence:
+    """Tokens, and the arbiter who reports them: a trade is confirmed by the report of a later token."""
+
+    def __init__(self, *events: Event) -> None:
+        """The events are the operator's: what can be traded."""
+        self.tokens: list[TokenMessages] = []
+        self.keys: list[bytes] = []
+        """Of what was published, each once."""
+        self.published: list[bytes] = []
+        """Payloads, in the order of the sequence."""
+        self._next: list[tuple[str, bytes]] = []
+        self._arbiter = FloorView(FLOOR)
+        self._standing = 0
+        """The last trade of the tokens before."""
+        self._steps = 0
+        self._last: FloorReport | None = None
+        """Of a token with trades."""
+        self._sequence = 0
+        self.say(*events)
+        if events:
+            self.step()
+
+    def say(self, *events: Event) -> None:
+        """An operator's events, for the next token."""
+        self._next += [(floor_topic(FLOOR), encode_event(event)) for event in events]
+
+    def tick(self, tokens: int = 1) -> None:
+        """Tokens that say nothing but that they are there."""
+        for _ in range(tokens):
+            self._next.append((tick_topic(FLOOR), b"tick"))
+            self.step()
+
+    def publish(self, payloads: Iterable[bytes], key: bytes) -> None:
+        """A batch enters once."""
+        if key not in self.keys:
+            self.keys.append(key)
+            self.published += payloads
+            self._next += [(floor_topic(FLOOR), payload) for payload in payloads]
+
+    async def send(self, messages: Sequence[OpaqueMessage], key: bytes) -> None:
+        """The same as a publisher does it."""
+        assert {message.topic for message in messages} == {floor_topic(FLOOR)}
+        self.publish([message.payload for message in messages], key)
+
+    def step(self) -> TokenMessages:
+        """The next token, with all that waits; the arbiter hears it, and reports in the one after."""
+        token = len(self.tokens) + 1
+        self._sequence += 1
+        made = token, token * MS, [FloorMessage(self._sequence, *one) for one in self._next]
+        self.tokens.append(made)
+        self._next = []
+        for message in made[2]:
+            self._arbiter.hear(token, made[1], message)
+        outcome = self._arbiter.finish()
+        if outcome is None:
+            return made
+        self._steps += any(message.topic == floor_topic(FLOOR) for message in made[2])
+        trades = tuple([one for step in outcome.steps for one in step.reports if isinstance(one, Trade)])
+        if trades:
+            self._last = FloorReport(token, state_hash(self._arbiter.floor), self._standing, trades)
+            self._next.append((report_topic(FLOOR), encode_report(self._last)))
+        self._standing = self._arbiter.floor.next_trade - 1
+        return made
+
+    def settle(self) -> None:
+        """Tokens until everything is confirmed, and everything before is stable."""
+        if self._next:
+            self.step()
+        # Every hundredth step is reported, whatever it did.
+        while self._steps % REPORT_EVERY:
+            self.say(Status("NONE", Phase.OPEN))
+            self.step()
+        last = FloorReport(len(self.tokens), state_hash(self._arbiter.floor), self._standing)
+        self._next.append((report_topic(FLOOR), encode_report(last)))
+        self.step()
+
+    def confirm(self) -> None:
+        """A word that all trades are confirmed, and tokens until what was before is a round old."""
+        if self._next:
+            self.step()
+        if self._last is not None:
+            word = self._last._replace(confirmed=self._standing, trades=())
+            self._next.append((report_topic(FLOOR), encode_report(word)))
+            self.step()
+        self.tick(ROUND)
+
+
+class MemoryGateway:
+    """The trading of one gateway on a sequence in memory."""
+
+    def __init__(self, url: str, number: int, names: Sequence[str], settings: DeskSettings | None = None) -> None:
+        """Books with some accounts."""
+        self.database = AccountsDatabase(url)
+        AccountBook.create(self.database, number)
+        self.book = AccountBook(self.database)
+        self.accounts = [self.book.open(name).number for name in names]
+        self.settings = settings
+        self.now = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """As a process that was killed and started again."""
+        self.books = TradingBooks(self.database, self.settings)
+        self._at = self.books.open(self.now).token
+
+    def fund(self, account: int, asset: str, amount: int) -> None:
+        self.book.post(deposit(f"fund/{account}/{asset}/{amount}", account, asset, amount))
+
+    def ask(self, account: int, *requests: TradingRequest) -> list[TradeReport]:
+        """Requests that share a transaction."""
+        return [one.report for one in self.answers(account, *requests)]
+
+    def answers(self, account: int, *requests: TradingRequest) -> list[Answered]:
+        self.now += 1_000 * MS
+        return self.books.submit([Asked(account, "s", request) for request in requests], self.now)
+
+    def publish(self, sequence: MemorySequence) -> None:
+        for batch in list(self.books.waiting):
+            sequence.publish(batch.payloads, batch.key)
+            self.books.note_published(batch.number)
+
+    def follow(self, sequence: MemorySequence) -> None:
+        """All tokens that it has not heard, in one transaction."""
+        outcomes = []
+        for token, instant, messages in sequence.tokens[self._at :]:
+            for message in messages:
+                self.books.view.hear(token, instant, message)
+            outcome = self.books.view.finish()
+            outcomes += [] if outcome is None else [outcome]
+        self._at = len(sequence.tokens)
+        if outcomes:
+            self.books.take(outcomes, outcomes[-1].instant)
+
+    def reports(self, account: int) -> list[TradeReport]:
+        with self.database.reading() as connection:
+            query = "SELECT body FROM reports WHERE account = ? ORDER BY number"
+            return [report_of(body) for (body,) in rows_of(connection, query, (account,))]
+
+    def balance(self, account: int, asset: str) -> Balance:
+        return {one.asset: one.balance for one in self.book.holdings(account)}.get(asset, Balance(0, 0))
+
+    def gateway_fees(self) -> int:
+        return self.balance(account_number(self.book.gateway, FEES), USD).available
+
+    def waiting(self) -> list[Batch]:
+        return list(self.books.waiting)
+
+    def check(self) -> None:
+        """Balanced, nothing negative, reserved = what lives, reports without gaps, each order's a legal path."""
+        self.books.check()
+        found = audit(self.database)
+        assert found.is_sound, found.findings
+        assert not self.books.foreign
+        for account in self.accounts:
+            told = self.reports(account)
+            assert [report.number for report in told] == list(range(1, len(told) + 1))
+            by_order: dict[int, list[TradeReport]] = {}
+            for report in told:
+                if report.order:
+                    by_order.setdefault(report.order, []).append(report)
+            for reports in by_order.values():
+                assert list(path_faults(reports)) == []
+
+    def close(self) -> None:
+        self.database.close()
+
+
+def sqlite_place(folder: Path, name: str) -> str:
+    return sqlite_url(folder / f"{name}.db")
+
+
+def trader(gateway: int, place: int = 0) -> int:
+    return account_number(gateway, 16 + place)
+
+
+def limit(client_id: str, side: Side, quantity: int, price: int, symbol: str = "IBM") -> NewOrder:
+    """A limit order, at a price in whole units."""
+    return NewOrder(client_id, symbol, side, quantity, price=price * UNITS)

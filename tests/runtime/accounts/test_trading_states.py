@@ -1,0 +1,216 @@
+"""Any sequence of orders, fills, cancels, replaces, tokens and crashes leaves sound books."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import mkdtemp
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.runtime.accounts.sequence import IBM, LISTED, ROUND, USD, MemoryGateway, MemorySequence, sqlite_place
+
+from isocast.floor.codec import decode_event
+from isocast.floor.events import Order, Phase, Status
+from isocast.orders.accounts import UNITS
+from isocast.orders.controls import Block, BlockScope
+from isocast.orders.desk import (
+    CancelRequest,
+    Lifetime,
+    NewOrder,
+    OrderKind,
+    Reason,
+    ReplaceRequest,
+    ReportKind,
+    TradeReport,
+    TradingRequest,
+)
+from isocast.orders.needs import Side
+from isocast.runtime.accounts.audit import audit, clearing_of_all
+from isocast.runtime.accounts.trading import DeskSettings
+
+PRICES = st.integers(95, 105).map(lambda tenths: tenths * UNITS // 10)
+QUANTITIES = st.integers(1, 300)
+MONEY, SHARES = 3_000 * UNITS, 400
+
+
+class Crash(Exception):  # noqa: N818 - it is what happens
+    """The process dies here."""
+
+
+class Trading(RuleBasedStateMachine):
+    """Two gateways with two traders each, who are short of money and shares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(mkdtemp(prefix="isocast-states-"))
+        self.market = MemorySequence(LISTED)
+        fees = DeskSettings(fee_bp=(5, 20), snapshot_tokens=5, stable_tokens=ROUND)
+        self.gateways = [
+            MemoryGateway(sqlite_place(self.folder, str(number)), number, ["one", "two"], fees) for number in (1, 2)
+        ]
+        for gateway in self.gateways:
+            for account in gateway.accounts:
+                gateway.fund(account, USD, MONEY)
+                gateway.fund(account, IBM, SHARES)
+            gateway.follow(self.market)
+        self.asked = 0
+        self.ids: dict[int, list[str]] = {one: [] for gateway in self.gateways for one in gateway.accounts}
+        self.crash_at = ""
+        self.known: list[tuple[MemoryGateway, int, TradingRequest, TradeReport]] = []
+
+    def teardown(self) -> None:
+        for gateway in self.gateways:
+            gateway.close()
+        shutil.rmtree(self.folder)
+
+    def reach(self, step: str) -> None:
+        if step == self.crash_at:
+            self.crash_at = ""
+            raise Crash
+
+    def answer(self, gateway: MemoryGateway, account: int, request: TradingRequest) -> TradeReport:
+        """As a client does that repeats itself until it is answered."""
+        gateway.books.reached = self.reach
+        try:
+            [report] = gateway.ask(account, request)
+        except Crash:
+            self.restart(gateway)
+            [report] = gateway.ask(account, request)
+        return report
+
+    def ask(self, gateway: MemoryGateway, account: int, request: TradingRequest) -> None:
+        report = self.answer(gateway, account, request)
+        assert report.reason is not Reason.CLIENT_ID_USED
+        self.known.append((gateway, account, request, report))
+
+    def restart(self, gateway: MemoryGateway) -> None:
+        gateway.restart()
+        gateway.follow(self.market)
+
+    def next_id(self, account: int) -> str:
+        self.asked += 1
+        self.ids[account].append(str(self.asked))
+        return str(self.asked)
+
+    @rule(
+        at=st.integers(0, 3),
+        side=st.sampled_from(Side),
+        quantity=QUANTITIES,
+        price=PRICES,
+        kind=st.sampled_from([OrderKind.LIMIT] * 4 + list(OrderKind)),
+        lifetime=st.sampled_from([Lifetime.DAY, Lifetime.UNTIL_CANCELLED, Lifetime.IMMEDIATE, Lifetime.ALL_OR_NOTHING]),
+    )
+    def enter(self, at: int, side: Side, quantity: int, price: int, kind: OrderKind, lifetime: Lifetime) -> None:
+        gateway = self.gateways[at // 2]
+        account = gateway.accounts[at % 2]
+        limit = price if kind in (OrderKind.LIMIT, OrderKind.STOP_LIMIT) else None
+        trigger = price if kind in (OrderKind.STOP, OrderKind.STOP_LIMIT) else None
+        order = NewOrder(self.next_id(account), "IBM", side, quantity, kind, limit, trigger, lifetime)
+        self.ask(gateway, account, order)
+
+    @rule(at=st.integers(0, 3), which=st.integers(0, 50), quantity=st.just(0) | QUANTITIES)
+    def cancel(self, at: int, which: int, quantity: int) -> None:
+        gateway = self.gateways[at // 2]
+        account = gateway.accounts[at % 2]
+        if self.ids[account]:
+            meant = self.ids[account][-1 - which % len(self.ids[account])]
+            self.ask(gateway, account, CancelRequest(self.next_id(account), meant, quantity))
+
+    @rule(at=st.integers(0, 3), which=st.integers(0, 50), quantity=st.none() | QUANTITIES, price=st.none() | PRICES)
+    def replace(self, at: int, which: int, quantity: int | None, price: int | None) -> None:
+        gateway = self.gateways[at // 2]
+        account = gateway.accounts[at % 2]
+        if self.ids[account]:
+            meant = self.ids[account][-1 - which % len(self.ids[account])]
+            self.ask(gateway, account, ReplaceRequest(self.next_id(account), meant, quantity, price))
+
+    @precondition(lambda self: self.known)
+    @rule(which=st.integers(0, 200))
+    def repeat(self, which: int) -> None:
+        gateway, account, request, report = self.known[which % len(self.known)]
+        assert self.answer(gateway, account, request) == report
+
+    @rule(at=st.integers(0, 1))
+    def publish(self, at: int) -> None:
+        self.gateways[at].publish(self.market)
+
+    @rule(at=st.integers(0, 1))
+    def publish_and_die(self, at: int) -> None:
+        """The market has it, and the gateway does not know."""
+        for batch in self.gateways[at].waiting():
+            self.market.publish(batch.payloads, batch.key)
+        self.restart(self.gateways[at])
+
+    @rule()
+    def token(self) -> None:
+        self.market.step()
+
+    @rule()
+    def close_and_open(self) -> None:
+        self.market.say(Status("IBM", Phase.CLOSED))
+        self.market.step()
+        self.market.say(Status("IBM", Phase.OPEN))
+
+    @rule(at=st.integers(0, 1))
+    def follow(self, at: int) -> None:
+        gateway = self.gateways[at]
+        gateway.books.reached = self.reach
+        try:
+            gateway.follow(self.market)
+        except Crash:
+            self.restart(gateway)
+
+    @rule(step=st.sampled_from(["begin", "written", "committed"]))
+    def crash_soon(self, step: str) -> None:
+        self.crash_at = step
+
+    @rule(at=st.integers(0, 3))
+    def kill(self, at: int) -> None:
+        gateway = self.gateways[at // 2]
+        self.crash_at = ""
+        block = Block(BlockScope.ACCOUNT, gateway.accounts[at % 2])
+        gateway.books.kill(block, gateway.now)
+        with gateway.database.making() as connection:
+            connection.exec_driver_sql("DELETE FROM kills")
+
+    @invariant()
+    def is_sound(self) -> None:
+        for gateway in self.gateways:
+            gateway.check()
+
+    @rule()
+    def end_of_day(self) -> None:
+        """Everything is published, released, confirmed and settled: what is left is conserved over both gateways."""
+        self.crash_at = ""
+        for gateway in self.gateways:
+            gateway.publish(self.market)
+        self.market.step()
+        self.market.confirm()
+        total = {USD: 0, IBM: 0}
+        for gateway in self.gateways:
+            gateway.follow(self.market)
+            gateway.publish(self.market)
+            for account in gateway.accounts:
+                told = gateway.reports(account)
+                traded = [report.trade for report in told if report.kind is ReportKind.TRADED]
+                assert sorted(traded) == sorted(one.trade for one in told if one.kind is ReportKind.CONFIRMED)
+                for asset in total:
+                    total[asset] += sum(gateway.balance(account, asset))
+            fees = gateway.gateway_fees()
+            total[USD] += fees
+        # T5: what was accepted is in the sequence once, and what was refused is not.
+        entered = [event.id for event in map(decode_event, self.market.published) if isinstance(event, Order)]
+        accepted = [report.order for _, _, _, report in self.known if report.kind is ReportKind.ACCEPTED]
+        assert sorted(entered) == sorted(accepted)
+        assert total == {USD: 4 * MONEY, IBM: 4 * SHARES}
+        assert clearing_of_all([audit(gateway.database) for gateway in self.gateways]) == {}
+
+
+Trading.TestCase.settings = settings(
+    max_examples=25,
+    stateful_step_count=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+TestTrading = Trading.TestCase

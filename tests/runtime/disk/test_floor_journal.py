@@ -1,0 +1,123 @@
+"""A floor from a journal: its trades, its book, and whether its arbiters said the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.floor.cases import BUY, SELL, order
+from tests.runtime.disk.journals import write
+from tests.wire.journal_samples import PERIOD, block
+
+from isocast.floor.codec import encode_event, floor_topic
+from isocast.floor.events import Directory, Event, Phase, Trade
+from isocast.floor.machine import Floor
+from isocast.floor.reporting import FloorReport, cut_report, encode_report, report_topic
+from isocast.floor.state import state_hash
+from isocast.runtime.disk.floor_journal import JournalFloor, floors_of
+from isocast.terms.errors import JournalError
+from isocast.wire.journal_blocks import ReleasedBlock
+from isocast.wire.opaque import OpaqueMessage, cut_opaque
+
+CODE = "XISO"
+TOKENS: list[list[Event]] = [
+    [Directory("ISO", phase=Phase.OPEN)],
+    [order(1, SELL, 100, 1002), order(2, SELL, 50, 1003)],
+    [order(3, BUY, 120, 1005)],
+    [order(4, BUY, 10, 1003), order(5, BUY, 5, 1000)],
+]
+
+
+def computed() -> list[FloorReport]:
+    """What honest arbiters say of each token."""
+    floor, found = Floor(), []
+    for number, events in enumerate(TOKENS, 1):
+        told = floor.step(2 * number, 2 * number * PERIOD, events)
+        made = tuple(one for one in told if isinstance(one, Trade))
+        found.append(FloorReport(2 * number, state_hash(floor), 0, made))
+    return found
+
+
+def sent(messages: Sequence[OpaqueMessage]) -> list[bytes]:
+    return cut_opaque(messages, 1200)
+
+
+def written(folder: Path, reports: Sequence[FloorReport], *, most: int = 1000) -> Path:
+    """A journal: in even tokens the floor's events, in each odd one behind them the report of the token before."""
+    released: list[ReleasedBlock] = [block(1, 1, (None,))]
+    sequence = 2
+    by_token = {report.token: report for report in reports}
+    for number, events in enumerate(TOKENS, 1):
+        payloads = sent([OpaqueMessage(floor_topic(CODE), encode_event(event)) for event in events])
+        payloads += sent([OpaqueMessage("news", b"of others")])
+        released.append(block(2 * number, sequence, payloads))
+        sequence += len(payloads)
+        report = by_token.get(2 * number)
+        if report is not None and report.trades:
+            parts = [OpaqueMessage(report_topic(CODE), encode_report(one)) for one in cut_report(report, most)]
+            payloads = [payload for part in parts for payload in sent([part])]
+            told = block(2 * number + 1, sequence, payloads)
+            site = told.messages[0][0]
+            one_site = [
+                (site, place, digest, payload) for place, (_, _, digest, payload) in enumerate(told.messages, 1)
+            ]
+            released.append(replace(told, messages=one_site))
+            sequence += len(payloads)
+    write(folder, released)
+    return folder
+
+
+def test_honest_reports_are_equal(tmp_path: Path) -> None:
+    reports = computed()
+    reports[3] = reports[3]._replace(confirmed=2)
+    verdict = JournalFloor(written(tmp_path / "j", reports), CODE).verify()
+    assert verdict.is_equal
+    assert (verdict.steps, verdict.events, verdict.trades, verdict.volume) == (4, 6, 3, 130)
+    assert (verdict.reports, verdict.equal, verdict.unreported, verdict.confirmed) == (2, 2, 0, 2)
+    assert verdict.state == reports[3].state.hex()
+    assert floors_of(tmp_path / "j") == [CODE]
+
+
+def test_a_report_in_parts_is_one_report(tmp_path: Path) -> None:
+    verdict = JournalFloor(written(tmp_path / "j", computed(), most=100), CODE).verify()
+    assert verdict.is_equal
+    assert (verdict.reports, verdict.equal) == (2, 2)
+
+
+def test_the_first_difference_is_said(tmp_path: Path) -> None:
+    reports = computed()
+    first, second = reports[2].trades
+    reports[2] = reports[2]._replace(trades=(first, second._replace(price=1004)))
+    reports[3] = reports[3]._replace(state=bytes(32))
+    verdict = JournalFloor(written(tmp_path / "j", reports), CODE).verify()
+    assert not verdict.is_equal
+    assert [(one.token, one.what) for one in verdict.differences] == [(6, "trade 2"), (8, "state")]
+    assert "20 at 1003" in verdict.differences[0].here
+    assert "20 at 1004" in verdict.differences[0].reported
+    assert (verdict.unreported, verdict.first_unreported) == (2, 6)
+
+
+def test_trades_that_are_missing_or_of_no_token_differ(tmp_path: Path) -> None:
+    reports = computed()
+    reports[2] = reports[2]._replace(trades=reports[2].trades[:1])
+    reports[0] = reports[0]._replace(trades=reports[3].trades)
+    verdict = JournalFloor(written(tmp_path / "j", reports), CODE).verify()
+    assert [(one.token, one.what) for one in verdict.differences] == [(2, "token"), (6, "trades")]
+
+
+def test_the_book_at_a_token_and_the_trades_up_to_it(tmp_path: Path) -> None:
+    where = written(tmp_path / "j", computed())
+    early = JournalFloor(where, CODE)
+    assert list(early.trades(5)) == []
+    assert [one.id for one in early.floor.symbols["ISO"].book] == [1, 2]
+    late = JournalFloor(where, CODE)
+    assert [(one.token, one.trade.number) for one in late.trades()] == [(6, 1), (6, 2), (8, 3)]
+    assert [one.id for one in late.floor.symbols["ISO"].book] == [5, 2]
+
+
+def test_a_journal_without_its_beginning_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "j", [block(4, 7, (None,))])
+    with pytest.raises(JournalError, match="begins with sequence 7"):
+        JournalFloor(tmp_path / "j", CODE)

@@ -1,0 +1,180 @@
+"""A floor at a receiver: it follows the journal whatever happens to the site, and says what it cannot."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from isocast.floor.codec import encode_event, floor_topic
+from isocast.floor.events import Directory, Event, Order, Phase
+from isocast.floor.reporting import FloorReport, decode_report, encode_report, report_topic
+from isocast.floor.state import state_hash
+from isocast.runtime.disk.journal import Journal
+from isocast.runtime.hosts.floor_site import FloorSite, site_key
+from isocast.runtime.market.floors import FloorTable
+from isocast.runtime.watch.counters import NodeCounters
+from isocast.runtime.watch.logs import get_log
+from isocast.terms.ids import Epoch, server_id, source_id
+from isocast.terms.market import Side
+from isocast.wire.journal_blocks import ReleasedBlock
+from isocast.wire.opaque import OpaqueMessage, cut_opaque
+from isocast.wire.packets import payload_digest
+
+CODE = "XISO"
+TABLE = FloorTable(CODE, "USD", ("xiso",), 0, 0, ())
+OWN, OTHER = 1, 2
+EPOCH = Epoch(1, server_id(1))
+OPEN = Directory("ISO", phase=Phase.OPEN)
+SELL = Order(1 << 32 | 1, 1, "ISO", Side.SELL, 100, 1_002)
+BUY = Order(2 << 32 | 1, 2, "ISO", Side.BUY, 60, 1_005)
+
+
+class Site:
+    """A receiver's journal, its log as far as a floor sees it, and the floor."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.alarms: list[str] = []
+        self.journal = Journal.open(folder / "journal", 0, OWN)
+        self.receiver: Any = SimpleNamespace(
+            releaser=SimpleNamespace(released=0, next_sequence=1), ledger=SimpleNamespace(universe=(1, 2, 3))
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        """The process starts, or starts again."""
+        self.counters = NodeCounters()
+        context: Any = SimpleNamespace(
+            plan=SimpleNamespace(node=OWN, number=1),
+            directory=self.folder,
+            counters=self.counters,
+            alarm=lambda code, *_: self.alarms.append(code),
+            log=get_log(),
+            market=SimpleNamespace(name_of=str),
+        )
+        self.floor = FloorSite(context, TABLE, self.folder / "journal")
+        self.floor.replay()
+
+    def token(
+        self, *events: Event | bytes | FloorReport, owner: int = OTHER, stable: int = 0, heard: bool = True
+    ) -> None:
+        """The next token, released here; without `heard` it came from elsewhere."""
+        releaser = self.receiver.releaser
+        number = releaser.released + 1
+        payloads = cut_opaque([message(event) for event in events], 200) if events else []
+        if payloads:
+            first = releaser.next_sequence
+            rows = [(source_id(1, 1), first + place, payload_digest(raw), raw) for place, raw in enumerate(payloads)]
+            instant = 1_000 * number
+            self.journal.append(
+                ReleasedBlock(EPOCH, number, len(rows), 0, first, instant, instant, instant, 0, bytes(16), rows)
+            )
+            releaser.next_sequence += len(rows)
+        if heard:
+            token: Any = SimpleNamespace(token_number=number, instant=1_000 * number, stable=stable, sender=owner)
+            self.floor.completed(token, 3)
+        releaser.released = number
+        self.floor.settle(self.receiver)
+
+    @property
+    def state(self) -> tuple[int, bytes]:
+        return self.floor.arbiter.token, state_hash(self.floor.arbiter.floor.floor)
+
+    @property
+    def published(self) -> list[FloorReport]:
+        """What waits for a source."""
+        waiting = list(self.floor._waiting._queue)  # type: ignore[attr-defined]  # noqa: SLF001
+        return [decode_report(one.payload) for _, messages in waiting for one in messages]
+
+
+def message(event: Event | bytes | FloorReport) -> OpaqueMessage:
+    if isinstance(event, FloorReport):
+        return OpaqueMessage(report_topic(CODE), encode_report(event), site_key(OTHER))
+    return OpaqueMessage(floor_topic(CODE), event if isinstance(event, bytes) else encode_event(event))
+
+
+def test_the_owner_of_a_token_reports_its_trades_and_nobody_else_does(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.token(OPEN)
+    site.token(SELL)
+    site.token(BUY, owner=OWN)
+    (report,) = site.published
+    assert [(trade.price, trade.quantity) for trade in report.trades] == [(1_002, 60)]
+    assert report.state == site.state[1]
+    assert site.counters.floor_trades == 1
+    other = Site(tmp_path / "other")
+    for events in ((OPEN,), (SELL,), (BUY,)):
+        other.token(*events)
+    assert other.published == []
+    assert other.state == site.state
+
+
+def test_a_trade_is_confirmed_once_every_member_has_its_report(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    for events in ((OPEN,), (SELL,)):
+        site.token(*events)
+    site.token(BUY, owner=OWN)
+    site.token(*site.published)
+    assert site.counters.floor_trades_confirmed == 0
+    site.token(stable=3)
+    assert site.counters.floor_trades_confirmed == 0, "the report is in token 4"
+    site.token(stable=4)
+    assert site.counters.floor_trades_confirmed == 1
+
+
+def test_a_restart_goes_on_where_the_journal_is_with_and_without_a_kept_state(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.token(OPEN)
+    site.token(SELL)
+    site.token(BUY, owner=OWN)
+    site.token(*site.published)
+    for _ in range(5):
+        site.token(stable=5)
+    site.floor.tick()
+    assert (tmp_path / f"floor-{CODE}.state").stat().st_mode & 0o077 == 0
+    site.token(b"no event", BUY._replace(id=BUY.id + 1, quantity=10))
+    before = site.state
+    site.begin()
+    assert site.state == before
+    assert site.published == [], "what others have taken over long ago is not published again"
+    (tmp_path / f"floor-{CODE}.state").unlink()
+    site.begin()
+    assert site.state == before
+    assert site.alarms == []
+
+
+def test_a_damaged_state_is_told_and_computed_again(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    for events in ((OPEN,), (SELL,), (BUY,)):
+        site.token(*events)
+    before = site.state
+    (tmp_path / f"floor-{CODE}.state").write_bytes(b"damaged")
+    site.begin()
+    assert site.alarms == [f"floor-{CODE}-state"]
+    assert site.state == before
+
+
+def test_a_token_whose_messages_are_not_in_the_journal_yet_waits_for_them(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.token(OPEN)
+    site.receiver.releaser.next_sequence += 1
+    site.token(heard=False)
+    assert site.floor.arbiter.token == 1
+    site.receiver.releaser.next_sequence -= 1
+    site.receiver.releaser.released -= 1
+    site.token(SELL, heard=False)
+    assert site.floor.arbiter.token == 2
+    assert len(site.floor.arbiter.floor.floor.orders) == 1
+
+
+def test_a_gap_in_the_journal_stops_the_floor_here_and_says_so(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.token(OPEN)
+    before = site.state
+    rows = [(source_id(1, 1), 9, payload_digest(b"x"), b"x")]
+    site.journal.append(ReleasedBlock(EPOCH, 7, 1, 0, 9, 7_000, 7_000, 7_000, 0, bytes(16), rows, fetched=True))
+    site.receiver.releaser.released, site.receiver.releaser.next_sequence = 7, 10
+    for _ in range(2):
+        site.floor.settle(site.receiver)
+    assert site.alarms == [f"floor-{CODE}-behind"]
+    assert site.state == before
+    assert site.floor.status()["stopped"]

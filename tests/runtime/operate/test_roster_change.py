@@ -1,0 +1,182 @@
+"""Rosters and revocations in a market that runs: applied at the same token everywhere, revoked at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.runtime.worlds import PATIENCE_S, SMALL, World, eventually, market_file, run, running, trades
+
+from isocast.cli.main import main
+from isocast.runtime.hosts.receiver import ReceiverHost
+from isocast.runtime.hosts.roster_following import RosterFollower
+from isocast.runtime.market.roster_files import ROSTER, load_roster, save_revocation, save_roster
+from isocast.runtime.market.roster_making import (
+    RosterWish,
+    load_root,
+    make_request,
+    next_roster,
+    read_request,
+    renew_roster,
+    revocation_of,
+    rotate_identity,
+)
+from isocast.runtime.operate.operator_door import OperatorError, ask
+from isocast.runtime.operate.ring_change import RingChange, RingView
+from isocast.runtime.operate.roster_change import RosterChange, RosterState
+from isocast.security.roster import RosterBook, sign_roster
+
+RECEIVERS = ("a", "b", "c")
+
+
+def _ring_of(views: Mapping[str, RingView], name: str) -> list[int]:
+    return sorted(views[name].ring) if name in views else []
+
+
+def _certified(world: World, name: str) -> int:
+    host = world.nodes[name].host
+    assert isinstance(host, ReceiverHost)
+    return host.machine.receiver.certificates.certified
+
+
+def book_of(world: World, name: str) -> RosterBook:
+    host = world.nodes[name].host
+    assert isinstance(host, ReceiverHost)
+    assert isinstance(host.rosters, RosterFollower)
+    return host.rosters.book
+
+
+def test_a_roster_counts_from_the_same_token_on_everywhere(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, SMALL)) as world:
+            await world.start()
+            market = world.market
+            first = load_roster(market)
+            request = read_request(make_request("b", rotate_identity(market, "b")))
+            second = renew_roster(market, RosterWish((request,)))
+            assert second is not None
+            states = await RosterChange(market).apply()
+            assert {states[name] for name in RECEIVERS} == {RosterState(2, 2, 0)}
+            assert states["x"] == RosterState(2, 1, 0), "who does not follow the sequence knows it"
+            effective = {book_of(world, name).entries[-1][0] for name in RECEIVERS}
+            assert len(effective) == 1
+            for name in RECEIVERS:
+                book, (token,) = book_of(world, name), effective
+                assert book.public_of(market.node("b").node, token) == request.public
+                assert book.public_of(market.node("b").node, token - 1) != request.public
+            assert await RosterChange(market).apply() == states, "safe to repeat"
+            await world.publish("floor", trades(5))
+            await world.until_journals_have(range(1, 6), *RECEIVERS)
+            # The new key signs from there on, without a restart.
+            (token,) = effective
+            await eventually(lambda: _certified(world, "a") > token + 6)
+            assert not any(world.nodes[name].counters.refused_signatures for name in RECEIVERS)
+            # And with it after a restart, knowing since when the new roster counts.
+            await world.stop("b")
+            await world.start("b")
+            assert book_of(world, "b").entries == ((0, first), *[(token, second) for token in effective])
+            await world.publish("floor", trades(5, first_id=6))
+            await world.until_journals_have(range(1, 11), *RECEIVERS)
+
+    run(work())
+
+
+def test_a_revocation_binds_at_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, SMALL)) as world:
+            await world.start()
+            market = world.market
+            node = market.node("b").node
+            assert book_of(world, "a").public_of(node, 5) is not None
+            save_revocation(market, revocation_of(market, "b"))
+            states = await RosterChange(market).tell()
+            assert {state.revoked for state in states.values()} == {1}
+            assert set(world.nodes) <= set(states)
+            for name in RECEIVERS:
+                assert book_of(world, name).public_of(node, 5) is None
+            change = RingChange(market)
+            others = [market.node(name).node for name in ("a", "c")]
+            await change.until("a ring of those who are believed", lambda views: _ring_of(views, "a") == others, "")
+            await world.publish("floor", trades(5))
+            await world.until_journals_have(range(1, 6), "a", "c")
+            assert world.nodes["a"].counters.refused_signatures
+
+    run(work())
+
+
+def test_a_node_that_lacks_the_roster_says_so_and_takes_it_later(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, SMALL)) as world:
+            await world.start()
+            market = world.market
+            second = next_roster(market, RosterWish(extend=("a",)), 2**62)
+            assert second is not None
+            raw = sign_roster(second, load_root(market.keys_directory / "root.key", second))
+            before = (market.keys_directory / ROSTER).read_bytes()
+            save_roster(market, raw)
+            await ask(market.directory_of("a"), "roster")
+            (market.keys_directory / ROSTER).write_bytes(before)
+            kept = market.keys_directory / "rosters" / "roster-000002.bin"
+            kept.unlink()
+            async with asyncio.timeout(PATIENCE_S):
+                while "roster-missing-2" not in world.alarms("b"):
+                    # A ring that re-forms meanwhile may have cut the announcement off.
+                    with suppress(OperatorError):
+                        await ask(market.directory_of("a"), "announce-roster", serial=2)
+                    await asyncio.sleep(1)
+            assert book_of(world, "b").newest.serial == 1
+            await eventually(lambda: book_of(world, "a").entries[-1][1] == second)
+            save_roster(market, raw)
+            await RosterChange(market).tell()
+            assert book_of(world, "b").entries == book_of(world, "a").entries
+
+    run(work())
+
+
+def test_refusals_say_why(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, SMALL)) as world:
+            await world.start()
+            with pytest.raises(OperatorError, match="roster 1 is in force, and this node has none after it"):
+                await ask(world.market.directory_of("a"), "announce-roster", serial=2)
+            first = load_roster(world.market)
+            root = load_root(world.market.keys_directory / "root.key", first)
+            second = next_roster(world.market, RosterWish(extend=("a",)), 2**62)
+            assert second is not None
+            save_roster(world.market, sign_roster(second, root))
+            third = next_roster(world.market, RosterWish(extend=("b",)), 2**62)
+            assert third is not None
+            save_roster(world.market, sign_roster(third, root))
+            (world.market.keys_directory / "rosters" / "roster-000002.bin").unlink()
+            with pytest.raises(OperatorError, match="roster 3 does not follow 1, which this node has"):
+                await RosterChange(world.market).tell()
+
+    run(work())
+
+
+def test_every_stripe_has_the_roster_at_a_token_of_its_own(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, SMALL, settings={"ring": {"stripes": [0, 1]}})) as world:
+            await world.start()
+            assert renew_roster(world.market, RosterWish(extend=("a",), valid_ns=2**61)) is not None
+            states = await RosterChange(world.market).apply()
+            for stripe in (RECEIVERS, [f"{name}.s1" for name in RECEIVERS]):
+                assert {states[name] for name in stripe} == {RosterState(2, 2, 0)}
+                assert len({book_of(world, name).entries[-1][0] for name in stripe}) == 1
+
+    run(work())
+
+
+def test_the_commands_tell_a_market_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = market_file(tmp_path, SMALL)
+    with running(path) as world:
+        assert main(["keys", "rotate", "b", "--config", str(path)]) == 0
+        assert main(["keys", "apply", "--config", str(path)]) == 0
+        told = f"{len(world.nodes)} nodes of this machine told: roster 2, 0 keys revoked."
+        assert told in capsys.readouterr().out
+        assert main(["keys", "revoke", "c", "--config", str(path)]) == 0
+        told = f"{len(world.nodes)} nodes of this machine told: roster 2, 1 key revoked."
+        assert told in capsys.readouterr().out
