@@ -403,6 +403,11 @@ class GatewayDesk:
         while self._taken < given and self.failure is None:
             await self._turned.wait()
 
+    async def until_applied(self, token: int) -> None:
+        """Until the floor has this token behind it, which the next one tells."""
+        while self.books.view.newest < token and self.failure is None:
+            await self._turned.wait()
+
     async def until_failed(self) -> BaseException:
         """Why it trades no more, once it does not."""
         while self.failure is None:

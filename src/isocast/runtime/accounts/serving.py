@@ -82,15 +82,16 @@ async def serve_gateway(
             await publisher.send([OpaqueMessage(tick_topic(code), mark)], token_bytes(16))
 
         own = token_bytes(16)
-        is_here = asyncio.Event()
+        here = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_until_failed(desk))
-                following = _marking(listener.__anext__, own, is_here)
+                following = _marking(listener.__anext__, own, here)
                 group.create_task(follow(desk, following, tick))
                 await tick(own)
-                await is_here.wait()  # Whoever came earlier would trade on a floor of the past.
-                await desk.until_taken()
+                # Whoever came earlier would trade on a floor of the past. The token of the mark counts, too: what was
+                # published just before may be in it.
+                await desk.until_applied(await here)
                 ready()
                 for way in ways:
                     group.create_task(_served(way, desk))
@@ -117,17 +118,16 @@ async def _served(way: WayIn, desk: Desk) -> None:
 
 
 def _marking(
-    following: Callable[[], Awaitable[MessageBatch]], mark: bytes, is_here: asyncio.Event
+    following: Callable[[], Awaitable[MessageBatch]], mark: bytes, here: asyncio.Future[int]
 ) -> Callable[[], Awaitable[MessageBatch]]:
-    """The same batches; `is_here` is set with the one after that which has the mark: all before it was given away."""
-    has_come = False
+    """The same batches; `here` becomes the token that ordered the mark."""
 
     async def next_batch() -> MessageBatch:
-        nonlocal has_come
-        if has_come:
-            is_here.set()
         batch = await following()
-        has_come = has_come or any(message.payload == mark for message in batch.messages())
+        if not here.done():
+            tokens = [message.token for message in batch.messages() if message.payload == mark]
+            if tokens:
+                here.set_result(tokens[0])
         return batch
 
     return next_batch
