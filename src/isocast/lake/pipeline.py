@@ -157,7 +157,7 @@ STREAM_SMALL = 64
 
 _NO_WORKER = "Python worker failed to connect back"
 """Spark gives the process that reads a stream's source ten seconds to start: too few where a machine is very busy."""
-_WORKER_TRIES = 3
+_WORKER_TRIES = 6
 """A stream goes on from its checkpoint: trying again loses and doubles nothing."""
 
 
