@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -402,6 +403,39 @@ class Broken(MemoryDesk):
 
     async def orders(self, login: Login, *, live: bool = True, limit: int = 1000) -> Any:  # noqa: ANN401, ARG002
         raise RuntimeError("secret detail")
+
+
+async def answered(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    size = next(int(row[15:]) for row in head.split(b"\r\n") if row.startswith(b"Content-Length:"))
+    await reader.readexactly(size)
+    return head
+
+
+def test_a_connection_serves_requests_one_after_the_other_until_somebody_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "BOUNDS", replace(web.BOUNDS, idle_seconds=0.2))
+    plain = b"GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n"
+
+    async def story(stage: Stage) -> None:
+        async def visit() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            return await asyncio.open_connection("127.0.0.1", stage.port, ssl=stage.client_tls)
+
+        reader, writer = await visit()
+        writer.write(2 * (plain + b"\r\n"))  # The second may come before the first is answered.
+        for _ in range(2):
+            assert b"\r\nConnection: keep-alive\r\n" in await answered(reader)
+        assert await reader.read() == b"", "a connection that waits too long ends without a word"
+        writer.transport.abort()
+        for last in (plain + b"Connection: Close\r\n\r\n", plain.replace(b"1.1", b"1.0") + b"\r\n", b"?\r\n\r\n"):
+            reader, writer = await visit()
+            writer.write(last)
+            assert b"\r\nConnection: close\r\n" in await answered(reader)
+            assert await reader.read() == b""
+            writer.transport.abort()
+
+    run(tmp_path, story)
 
 
 def test_a_fault_of_the_desk_says_nothing_of_itself(tmp_path: Path) -> None:

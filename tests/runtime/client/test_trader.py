@@ -68,6 +68,22 @@ def test_an_order_is_bought_filled_and_confirmed(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def test_orders_share_a_connection_and_go_on_when_it_has_ended(tmp_path: Path) -> None:
+    async def story(stage: Stage, ada: isocast.Trader) -> None:
+        async with between(stage) as middle:
+            url = f"https://127.0.0.1:{middle.port}"
+            async with isocast.Trader(url, token=API_TOKEN, ca=stage.ca, patience_s=LIMIT_S) as eve:
+                for _ in range(3):
+                    await eve.buy("ISO", 1, "10.05")
+                assert middle.connections == 1
+                middle.cut()  # As when a gateway is started anew.
+                await eve.buy("ISO", 1, "10.05")
+                assert middle.connections == 2
+        assert len(await ada.orders()) == 4
+
+    run(tmp_path, story)
+
+
 def test_filled_is_tentative_and_confirmed_is_final(tmp_path: Path) -> None:
     async def story(stage: Stage, ada: isocast.Trader) -> None:
         stage.desk.confirms = False
@@ -287,18 +303,18 @@ def test_after_a_lost_answer_the_same_request_goes_again_under_the_same_id(tmp_p
     async def story(stage: Stage, _: isocast.Trader) -> None:
         async with between(stage) as middle:
             url = f"https://127.0.0.1:{middle.port}"
-            async with isocast.Trader(url, token=API_TOKEN, ca=stage.ca, patience_s=LIMIT_S) as ada:
-                for place, broken in enumerate([[1], [1_500], [2_000, 2_100], [2_200], [1, 2_300]]):
-                    middle.passes[:] = broken
-                    before = middle.connections
+            for place, broken in enumerate([[1], [1_500], [2_000, 2_100], [2_200], [1, 2_300]]):
+                middle.passes[:] = broken
+                before = middle.connections
+                async with isocast.Trader(url, token=API_TOKEN, ca=stage.ca, patience_s=LIMIT_S) as ada:
                     order = await ada.buy("ISO", 100, f"1.0{place}")
-                    assert middle.connections > before
-                    assert order.report.kind == "accepted"
-                    assert len(stage.desk.entered) == place + 1
-                assert max(len(stage.desk.submitted), middle.connections) > len(stage.desk.entered)
-                assert {one.client_id for one in stage.desk.submitted} == {
-                    one.request.client_id for one in stage.desk.entered
-                }
+                assert middle.connections > before
+                assert order.report.kind == "accepted"
+                assert len(stage.desk.entered) == place + 1
+            assert max(len(stage.desk.submitted), middle.connections) > len(stage.desk.entered)
+            assert {one.client_id for one in stage.desk.submitted} == {
+                one.request.client_id for one in stage.desk.entered
+            }
 
     run(tmp_path, story)
 

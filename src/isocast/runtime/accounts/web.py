@@ -97,6 +97,7 @@ BOUNDS: Final = HttpBounds(
     per_address_max=64,
     body_bytes_max=4_096,  # An order has some two hundred bytes.
     methods=("GET", "POST"),
+    idle_seconds=60.0,  # One handshake for many orders.
 )
 """Of requests of traders."""
 SESSION_S: Final = 12 * 3_600.0

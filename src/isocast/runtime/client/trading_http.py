@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from isocast.runtime.net.service_url import ServiceUrl, believing, plain, read_service_url
 from isocast.terms.errors import (
@@ -34,6 +34,11 @@ _ANSWER_BYTES_MAX = 4 << 20
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 _MESSAGE_BYTES_MAX = 1 << 16
 _BUSY = (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+_IDLE_MAX = 4
+"""Connections that are kept for the next request."""
+_Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Unanswered(Exception):  # noqa: N818 - becomes an error only when patience ends
@@ -93,6 +98,8 @@ class TradingHttp:
         self._credentials = None if name is None else {"name": name, "password": password}
         self._logging_in: asyncio.Lock | None = None
         self._patience_s = patience_s
+        self._idle: list[_Connection] = []
+        """That served a request, and may serve another."""
 
     @property
     def place(self) -> str:
@@ -110,12 +117,12 @@ class TradingHttp:
         return await self._asked("POST", path, body, str(body.get("client_id", "")))
 
     async def log_out(self) -> None:
-        """End the session, if there is one; what is not answered ends by itself."""
-        if self._credentials is None or not self._token:
-            return
-        token, self._token = self._token, ""
-        with suppress(_Unanswered, IsocastError):
-            await self._once("POST", "/v1/logout", {}, token)
+        """End the session, if there is one, and all connections; what is not answered ends by itself."""
+        if self._credentials is not None and self._token:
+            token, self._token = self._token, ""
+            with suppress(_Unanswered, IsocastError):
+                await self._once("POST", "/v1/logout", {}, token)
+        self.close()
 
     async def _asked(self, method: str, path: str, body: Mapping[str, Any] | None, client_id: str) -> dict[str, Any]:
         attempts, renewed = _Attempts(self._patience_s), False
@@ -199,14 +206,35 @@ class TradingHttp:
         lines = [f"{method} {path} HTTP/1.1", f"Host: {where.place}", f"Content-Length: {len(raw)}"]
         lines += ["Content-Type: application/json"] if body is not None else []
         lines += [f"Authorization: Bearer {token}"] if token else []
-        reader, writer = await asyncio.open_connection(where.host, where.number, ssl=self._tls, limit=_HEAD_BYTES_MAX)
+        request = "\r\n".join([*lines, "", ""]).encode("ascii") + raw
+        while self._idle:
+            connection = self._idle.pop()
+            with suppress(OSError, asyncio.IncompleteReadError):  # It ended while nobody used it: take another one.
+                return await self._exchanged_on(connection, request)
+        connection = await asyncio.open_connection(where.host, where.number, ssl=self._tls, limit=_HEAD_BYTES_MAX)
+        return await self._exchanged_on(connection, request)
+
+    async def _exchanged_on(self, connection: _Connection, request: bytes) -> tuple[int, bytes]:
+        reader, writer = connection
+        stays = False
         try:
-            writer.write("\r\n".join([*lines, "", ""]).encode("ascii") + raw)
+            writer.write(request)
             await writer.drain()
             head = await reader.readuntil(b"\r\n\r\n")
             status, size = _head(head, self.place)
-            return status, await reader.readexactly(size)
+            body = await reader.readexactly(size)
+            stays = b"\r\nconnection: keep-alive\r\n" in head.lower() and len(self._idle) < _IDLE_MAX
+            return status, body
         finally:
+            if stays:
+                self._idle.append(connection)
+            else:
+                writer.transport.abort()
+
+    def close(self) -> None:
+        """End the connections that wait for another request."""
+        while self._idle:
+            _, writer = self._idle.pop()
             writer.transport.abort()
 
     # ---- reports

@@ -1,6 +1,7 @@
-"""Small HTTP/1.1 servers: one request on each connection, within bounds of size, time and number.
+"""Small HTTP/1.1 servers, within bounds of size, time and number.
 
-A request may be taken over by something that is no HTTP any more, such as a WebSocket.
+A connection serves one request, or one after the other where the bounds of a server allow that (`idle_seconds`). A
+request may be taken over by something that is no HTTP any more, such as a WebSocket.
 
 Status pages and the box office share an event loop with what matters more, so everything about a request is bounded:
 its length, its time, and how many there are at once. Whoever dribbles bytes, connects and says nothing, or does not end
@@ -17,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from isocast.runtime.net.lobby import Lobby
@@ -40,7 +42,7 @@ class HttpBounds:
     """What one server allows."""
 
     request_seconds: float
-    """From the connection to the last byte of the request, TLS included."""
+    """To the last byte of a request; TLS has as long before it."""
     answer_seconds: float
     """To take the answer."""
     connections_max: int
@@ -49,6 +51,8 @@ class HttpBounds:
     """Of one address, whatever they do: it cannot take all places."""
     body_bytes_max: int = 0
     methods: tuple[str, ...] = ("GET",)
+    idle_seconds: float = 0.0
+    """How long a connection may wait for its next request; 0: it ends with its first. Whoever waits gives way."""
 
 
 class RefusedRequestError(RemoteProtocolError):
@@ -73,8 +77,8 @@ class Answer:
     parts: Iterator[bytes] = field(default_factory=lambda: iter(()), repr=False)
     """What follows the body, made part by part: others may run in between."""
 
-    async def encoded(self) -> bytes:
-        """All of it; the connection ends after it."""
+    async def encoded(self, *, stays: bool = False) -> bytes:
+        """All of it; the connection ends after it, unless it stays for another request."""
         body = self.body + await _joined(self.parts)
         lines = [
             f"HTTP/1.1 {self.status.value} {self.status.phrase}",
@@ -83,7 +87,7 @@ class Answer:
             *self.headers,
             "Cache-Control: no-store",
             "X-Content-Type-Options: nosniff",
-            "Connection: close",
+            f"Connection: {'keep-alive' if stays else 'close'}",
         ]
         return "".join(f"{line}\r\n" for line in lines).encode("ascii") + b"\r\n" + body
 
@@ -110,6 +114,8 @@ class Request:
     body: bytes = field(repr=False)
     address: str
     """Whose; proved by the handshake of TCP."""
+    may_stay: bool = False
+    """Whether the client would send another one on the same connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,13 @@ class Takeover:
 
     attend: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
     """Has the connection until it returns, and bounds what it does there itself."""
+
+
+class _Reply(NamedTuple):
+    """What a connection does next."""
+
+    what: bytes | Takeover
+    stays: bool = False
 
 
 def _as_text(refused: RefusedRequestError) -> Answer:
@@ -193,22 +206,26 @@ class HttpServer:
             writer.transport.abort()
             return
         self._open[task] = address
-        # Whoever does not end its request gives way to the next one.
-        ended = self._lobby.enter(task, address)
-        if ended is not None:
-            self._open.pop(ended, None)  # Its place is free at once, though it has yet to unwind.
-            self._counted(False)  # noqa: FBT003
+        self._enter(task, address)
         try:
             # An ssl.SSLError is an OSError; whoever cancels needs the place, or waits for the end.
             with suppress(OSError, TimeoutError, asyncio.CancelledError):
-                answer = await self._answer(reader, writer, address)
+                await self._start_tls(writer)
+                reply = await self._answer(reader, address)
+                while reply.stays and isinstance(reply.what, bytes):
+                    await self._write(reply.what, writer)
+                    self._enter(task, address)
+                    begun = await self._begun(reader)
+                    if not begun:
+                        return
+                    reply = await self._answer(reader, address, begun)
                 self._lobby.leave(task)
-                if isinstance(answer, Takeover):
+                if isinstance(reply.what, Takeover):
                     self._open.pop(task, None)
                     self._taken[task] = None
-                    await answer.attend(reader, writer)
+                    await reply.what.attend(reader, writer)
                 else:
-                    await self._send(answer, reader, writer)
+                    await self._send(reply.what, reader, writer)
         finally:
             self._open.pop(task, None)
             self._taken.pop(task, None)
@@ -219,46 +236,66 @@ class HttpServer:
         places = 2 * self._bounds.connections_max
         return len(self._open) >= places or Counter(self._open.values())[address] >= self._bounds.per_address_max
 
-    async def _answer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
-    ) -> bytes | Takeover:
-        """What a request gets, counted as answered or refused."""
-        try:
-            answer = await self._wanted(reader, writer, address)
-        except RefusedRequestError as refused:
+    def _enter(self, task: asyncio.Task[None], address: str) -> None:
+        """Whoever has not ended its request, or has yet to begin the next one, gives way to others."""
+        ended = self._lobby.enter(task, address)
+        if ended is not None:
+            self._open.pop(ended, None)  # Its place is free at once, though it has yet to unwind.
             self._counted(False)  # noqa: FBT003
-            return await self._refuse(refused).encoded()
+
+    async def _start_tls(self, writer: asyncio.StreamWriter) -> None:
+        if self._tls is None:
+            return
+        try:
+            async with asyncio.timeout(self._bounds.request_seconds):
+                await writer.start_tls(self._tls, ssl_handshake_timeout=self._bounds.request_seconds)
         except (OSError, TimeoutError):
             self._counted(False)  # noqa: FBT003
             raise  # No TLS, or none that ended in time.
-        self._counted(True)  # noqa: FBT003
-        return answer
 
-    async def _wanted(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
-    ) -> bytes | Takeover:
-        hears = self._tls is None
+    async def _begun(self, reader: asyncio.StreamReader) -> bytes:
+        """The first byte of the next request on a connection that stays; nothing if it ends, or waits too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._bounds.idle_seconds):
+                return await reader.read(1)
+        return b""
+
+    async def _answer(self, reader: asyncio.StreamReader, address: str, begun: bytes = b"") -> _Reply:
+        """What a request gets, counted as answered or refused; `begun` is what was read of it already."""
+        try:
+            reply = await self._wanted(reader, address, begun)
+        except RefusedRequestError as refused:
+            self._counted(False)  # noqa: FBT003
+            return _Reply(await self._refuse(refused).encoded())
+        except (OSError, TimeoutError):
+            self._counted(False)  # noqa: FBT003
+            raise
+        self._counted(True)  # noqa: FBT003
+        return reply
+
+    async def _wanted(self, reader: asyncio.StreamReader, address: str, begun: bytes) -> _Reply:
         try:
             async with asyncio.timeout(self._bounds.request_seconds):
-                if self._tls is not None:
-                    await writer.start_tls(self._tls, ssl_handshake_timeout=self._bounds.request_seconds)
-                    hears = True
-                request = await _read(reader, address, self._bounds)
+                request = await _read(reader, address, self._bounds, begun)
         except TimeoutError:
-            if not hears:
-                raise
             raise RefusedRequestError(HTTPStatus.REQUEST_TIMEOUT, "the request took too long") from None
         task = asyncio.current_task()
         if task is not None:
             self._lobby.leave(task)  # It has said all that it wants.
+        stays = request.may_stay and self._bounds.idle_seconds > 0
         try:
             answer = await self._respond(request)
-            return answer if isinstance(answer, Takeover) else await answer.encoded()
+            return _Reply(answer) if isinstance(answer, Takeover) else _Reply(await answer.encoded(stays=stays), stays)
         except RefusedRequestError:
             raise
         except Exception as error:  # Whatever is wrong with an answer must not end the service.
             get_log().error("a request failed", exc_info=error)
             raise RefusedRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "this failed; the log says why") from error
+
+    async def _write(self, answer: bytes, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(self._bounds.answer_seconds):
+            writer.write(answer)
+            await writer.drain()
 
     async def _send(self, answer: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Send all of it, and close when the client has read it."""
@@ -276,20 +313,21 @@ class HttpServer:
             await writer.wait_closed()
 
 
-async def _read(reader: asyncio.StreamReader, address: str, bounds: HttpBounds) -> Request:
+async def _read(reader: asyncio.StreamReader, address: str, bounds: HttpBounds, begun: bytes) -> Request:
     try:
-        head = await reader.readuntil(b"\r\n\r\n")
+        head = begun + await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
         raise RefusedRequestError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long") from None
     except (asyncio.IncompleteReadError, OSError):
         raise RefusedRequestError(HTTPStatus.BAD_REQUEST, "the request ends before its headers do") from None
     method, path, query, headers = _parsed(head, bounds.methods)
+    may_stay = b" HTTP/1.1\r\n" in head and headers.get("connection", "").lower() != "close"
     size = _body_size(method, headers, bounds.body_bytes_max)
     try:
         body = await reader.readexactly(size)
     except (asyncio.IncompleteReadError, OSError):
         raise RefusedRequestError(HTTPStatus.BAD_REQUEST, "the request ends before its body does") from None
-    return Request(method, path, query, headers, body, address)
+    return Request(method, path, query, headers, body, address, may_stay)
 
 
 def _parsed(head: bytes, methods: tuple[str, ...]) -> tuple[str, str, str, dict[str, str]]:
