@@ -163,7 +163,8 @@ def _signals() -> Iterator[None]:
             signal.signal(other, signal.SIG_IGN)
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in _ENDING}
+    heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]  # Else as under nohup.
+    before = {number: signal.signal(number, end) for number in heard}
     try:
         yield
     finally:

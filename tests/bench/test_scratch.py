@@ -134,6 +134,22 @@ def test_a_signal_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) 
     assert child.returncode != 0
 
 
+def test_a_signal_that_was_ignored_before_stays_ignored(tmp_path: Path) -> None:
+    """As under nohup: closing the terminal does not end a bench."""
+    program = (
+        "import pathlib, signal, sys\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from scratch import folder\n"
+        "with folder(None, 1_000, within=pathlib.Path(sys.argv[1])):\n"
+        "    signal.raise_signal(signal.SIGHUP)\n"
+        "    print('goes on')\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, check=False, cwd=BENCH, encoding="utf-8")
+    assert (done.returncode, done.stdout) == (0, "goes on\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("path", sorted(BENCH.glob("*.py")), ids=lambda path: path.name)
 def test_no_bench_makes_folders_of_its_own(path: Path) -> None:
     """One that does is not bounded, and not cleaned up after a signal."""

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from inspect import signature
 from ipaddress import IPv4Address
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.runtime.worlds import SMALL, World, market_file, running
 
 from isocast.cli import gateway
-from isocast.cli.gateway import sent_text
+from isocast.cli.gateway import _report, sent_text
 from isocast.cli.main import main
 from isocast.runtime.edge.gateway import GatewayCounts
 from isocast.runtime.market.certificates import init_certificates
@@ -111,6 +113,15 @@ def test_the_summary_counts_every_message_once() -> None:
     )
     text = "235 ITCH messages from 9 events: 200 sent live, 11 sent late (up to 3.2 s), 24 not multicast;"
     assert sent_text(counts).startswith(text)
+
+
+def test_the_summary_says_what_events_were_sent_without(capsys: pytest.CaptureFixture[str]) -> None:
+    feed = SimpleNamespace(left_out={}, written_without={"the flag unprinted": 1}, missed=0, running=[])
+    made: Any = SimpleNamespace(counts=GatewayCounts(events=2), feed=feed)
+    _report(made, as_json=False)
+    assert capsys.readouterr().out.endswith("\nWritten without the flag unprinted: 1 event.\n")
+    _report(made, as_json=True)
+    assert json.loads(capsys.readouterr().out)["written_without"] == {"the flag unprinted": 1}
 
 
 def websocket(world: World, *arguments: object) -> int:

@@ -22,7 +22,9 @@ from isocast.hierarchy.edge import (
     RangeArrived,
     RepairUnanswered,
 )
+from isocast.ring.effects import Unicast
 from isocast.simulation.layers import archive_id, customer_id
+from isocast.wire.packets import RangeRequest
 
 CUSTOMER, ARCHIVE = customer_id(1), archive_id(1)
 
@@ -137,12 +139,14 @@ def test_an_honest_customer_never_asks_for_more_than_its_share() -> None:
     faults = [
         {"kind": "one-way", "at": at, "until": at + span, "groups": [senders, ["customer1"]]}
         for at in (0.6, 1.2)
-        for senders, span in (([1, 2, 3], 0.25), (["archive1"], 0.4))
+        for senders, span in (([1, 2, 3], 0.3), (["archive1"], 0.6))
     ]
     line = AnswerLimits(quiet_ns=10 * MS)
-    keys: dict[str, Any] = {"arrival_rate": 4_000, "burst": 100, "messages": 6_000, "archives": 1, "customers": 1}
+    keys: dict[str, Any] = {"arrival_rate": 2_000, "burst": 100, "messages": 6_000, "archives": 1, "customers": 1}
     world = EdgeRun(*faults, customer={"retries_max": 5}, limits={"line": line}, **keys).run()
     assert world.sequences(CUSTOMER) == list(range(1, 6_001))
-    gaps = world.effects(CUSTOMER, GapOpened)
-    assert max([gap.last - gap.first for gap in gaps]) > 400
+    widest = max([gap.last - gap.first + 1 for gap in world.effects(CUSTOMER, GapOpened)])
+    requests = [sent.packet for sent in world.effects(CUSTOMER, Unicast) if isinstance(sent.packet, RangeRequest)]
+    assert sum([request.last - request.first + 1 for request in requests]) >= widest, "it asked by datagram"
+    assert 5 * widest > line.customer_burst, "and all attempts would have been too much"
     assert world.effects(ARCHIVE, CustomerThrottled) == []

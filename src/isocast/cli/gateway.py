@@ -314,7 +314,8 @@ def _report(gateway: ItchGateway, *, as_json: bool) -> None:
     counts, feed = gateway.counts, gateway.feed
     if as_json:
         sessions = [{"stripe": stripe, "session": name, "next": number} for stripe, name, number in feed.running]
-        show_json({**asdict(counts), "missed": feed.missed, "left_out": feed.left_out, "sessions": sessions})
+        exactness = {"left_out": feed.left_out, "written_without": feed.written_without}
+        show_json({**asdict(counts), "missed": feed.missed, **exactness, "sessions": sessions})
         return
     line(sent_text(counts))
     for reason, count in counts.not_sent_why.items():
@@ -325,6 +326,8 @@ def _report(gateway: ItchGateway, *, as_json: bool) -> None:
         line(f"Left out: {counted(counts.unreadable, 'message')} with neither events nor an opaque message.")
     for reason, count in _left_out(feed):
         line(f"Not written exactly: {counted(count, 'event')}, {reason}.")
+    for what, count in feed.written_without.items():
+        line(f"Written without {what}: {counted(count, 'event')}.")
 
 
 def sent_text(counts: GatewayCounts) -> str:

@@ -135,6 +135,7 @@ _NONE = 0
 _BREAKER = ord("W") << 8
 _INTRADAY = ord("I")
 _STRANGERS = "an order that was entered before it is cancelled: readers of ITCH call that a fault"
+_NO_SIDE, _NO_REFERENCE = "the side of a trade", "the reference of a trade"
 _FRAMED = {name: framed(name) for name in LENGTHS}
 _LENGTH = np.zeros(256, np.int64)
 for _name, _size in LENGTHS.items():
@@ -380,17 +381,24 @@ class ItchWriter:
             & (events["price"] > 0),
         }
         if not self._tell_flags:
-            lacks["the side of a trade"] = (trade | auction) & (events["side"] > 0)
-            lacks["the reference of a trade"] = trade & (reference > 0)
+            lacks[_NO_SIDE] = (trade | auction) & (events["side"] > 0)
+            lacks[_NO_REFERENCE] = trade & (reference > 0)
             kept = np.where(auction, int(EventFlag.AUCTION), 0) | np.where(
                 types == ord("C"), int(EventFlag.UNPRINTED), 0
             )
             kept |= np.where(types == ord("U"), int(EventFlag.LINKED), 0)
             for flag in EventFlag:
-                told = (types > 0) & (events["flags"] & ~kept & int(flag) > 0)
-                lacks[f"the flag {str(flag.name).lower()}"] = told
+                lacks[_flag_text(flag)] = (types > 0) & (events["flags"] & ~kept & int(flag) > 0)
         for what, which in lacks.items():
             self.log.lack(what, int(np.count_nonzero(which)))
+
+    def lack_of_trades(self, trades: EventArray) -> None:
+        """The same of ordinary trades: of them a P has time, stock, price, size and number."""
+        self.log.lack(_NO_SIDE, int(np.count_nonzero(trades["side"])))
+        self.log.lack(_NO_REFERENCE, int(np.count_nonzero(trades["reference"])))
+        found = int(np.bitwise_or.reduce(trades["flags"]))
+        for flag in EventFlag(found):
+            self.log.lack(_flag_text(flag), int(np.count_nonzero(trades["flags"] & int(flag))))
 
     # ---- bytes
 
@@ -484,6 +492,10 @@ def _mark_types(types: npt.NDArray[np.uint8], kind: npt.NDArray[Any], reference:
     types[mark & ((reference & 0xFFFFFF00) == _BREAKER) & (reference & 0xFF > 0)] = ord("W")
 
 
+def _flag_text(flag: EventFlag) -> str:
+    return f"the flag {str(flag.name).lower()}"
+
+
 def _cross_letters(events: EventArray) -> npt.NDArray[Any]:
     """Of auctions: the reference if it is one, or what the flags say, or intraday."""
     known = np.isin(events["reference"], np.frombuffer(CROSS_TYPES, np.uint8))
@@ -530,4 +542,5 @@ def plain_trades(writer: ItchWriter, events: EventArray) -> bytes | None:
     records["shares"], records["price"], records["match"] = events["quantity"], price, events["id"]
     records["stock"] = np.where(symbols, symbols, _BLANK).reshape(-1).view("S8")
     writer.log.took("P", len(records))
+    writer.lack_of_trades(events)
     return records.tobytes()

@@ -24,7 +24,7 @@ from isocast.runtime.edge.feed import (
     write_checkpoint,
 )
 from isocast.terms.errors import ConfigurationError, FeedError
-from isocast.terms.market import EventKind, MarketStatus, Mic
+from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
 DAY_NS = 86_400 * 10**9
@@ -156,6 +156,27 @@ def test_a_restart_writes_again_what_came_since_the_checkpoint_and_no_more(
     assert (again.next_sequence, again.running) == (96, running)
     left_out.pop("ITCH has no quotes")
     assert again.left_out == left_out
+    again.close()
+
+
+def test_what_trades_say_besides_is_counted_through_restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ITCH has no place for sale conditions and sides of trades: an official close is sent like any other trade."""
+    monkeypatch.setattr(edge_feed, "CHECKPOINT_EVERY", 10)
+
+    def marked(number: int) -> tuple[int, int, EventArray]:
+        sequence, release, events = message(number)
+        events["flags"][0] = EventFlag.UNPRINTED | EventFlag.CLOSING
+        events["side"][2], events["reference"][2] = Side.SELL, number
+        return sequence, release, events
+
+    feed = EdgeFeed(tmp_path)
+    give(feed, [marked(number) for number in range(1, 26)])
+    feed.close()
+    again = EdgeFeed(tmp_path)
+    again.restore()
+    give(again, [marked(number) for number in range(26, 31)])
+    names = ("the flag unprinted", "the flag closing", "the side of a trade", "the reference of a trade")
+    assert again.written_without == dict.fromkeys(names, 30)
     again.close()
 
 

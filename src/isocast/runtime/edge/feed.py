@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from hashlib import blake2b
 from io import BytesIO
@@ -249,6 +249,7 @@ class SessionState(NamedTuple):
     next_number: int
     skipped: Mapping[str, int]
     writer: Mapping[str, npt.NDArray[Any]]
+    lacking: Mapping[str, int]
 
 
 class EdgeCheckpoint(NamedTuple):
@@ -265,7 +266,7 @@ def write_checkpoint(path: Path, checkpoint: EdgeCheckpoint) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {}
     rows: dict[str, object] = {}
     for stripe, state in checkpoint.sessions.items():
-        rows[str(stripe)] = [state.at, state.next_number, dict(state.skipped)]
+        rows[str(stripe)] = [state.at, state.next_number, dict(state.skipped), dict(state.lacking)]
         arrays |= {f"{stripe}.{name}": array for name, array in state.writer.items()}
     head = {"messages": checkpoint.messages, "next_sequence": checkpoint.next_sequence, "sessions": rows}
     arrays["head"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
@@ -297,10 +298,11 @@ def read_checkpoint(path: Path) -> EdgeCheckpoint | None:
 def _checkpoint(arrays: Mapping[str, npt.NDArray[Any]]) -> EdgeCheckpoint:
     head = json.loads(arrays["head"].tobytes())
     sessions = {}
-    for text, (at, next_number, skipped) in head["sessions"].items():
+    for text, (at, next_number, skipped, *counts) in head["sessions"].items():
         own = f"{text}."
         writer = {name.removeprefix(own): array for name, array in arrays.items() if name.startswith(own)}
-        sessions[int(text)] = SessionState(at, next_number, skipped, writer)
+        lacking = counts[0] if counts else {}  # Older programs did not count it.
+        sessions[int(text)] = SessionState(at, next_number, skipped, writer, lacking)
     return EdgeCheckpoint(head["messages"], head["next_sequence"], sessions)
 
 
@@ -349,7 +351,8 @@ class _Session:
     def state(self) -> SessionState:
         """For a checkpoint."""
         archive = self.archive
-        return SessionState(archive.size, archive.next_number, self.log.skipped, self._writer.state())
+        log = self.log
+        return SessionState(archive.size, archive.next_number, log.skipped, self._writer.state(), log.lacking)
 
     def fits(self, state: SessionState) -> bool:
         """Whether a checkpoint's state is one of this archive."""
@@ -359,6 +362,7 @@ class _Session:
         """Go on from a checkpoint."""
         self.place = state.at, state.next_number
         self.log.skipped.update(state.skipped)
+        self.log.lacking.update(state.lacking)
         self._writer.restore(state.writer)
 
     def write(self, events: EventArray, first: int, release: int) -> tuple[bytes, int]:
@@ -423,11 +427,13 @@ class EdgeFeed:
     @property
     def left_out(self) -> dict[str, int]:
         """Events that ITCH has no message for, by reason, in the sessions of today."""
-        total: dict[str, int] = {NO_QUOTES: self.quotes} if self.quotes else {}
-        for session in self._sessions.values():
-            for reason, count in session.log.skipped.items():
-                total[reason] = total.get(reason, 0) + count
-        return total
+        quotes = {NO_QUOTES: self.quotes} if self.quotes else {}
+        return _together([quotes, *(session.log.skipped for session in self._sessions.values())])
+
+    @property
+    def written_without(self) -> dict[str, int]:
+        """Events that are sent without something of theirs, by what that is, in the sessions of today."""
+        return _together(session.log.lacking for session in self._sessions.values())
 
     def answer(self, request: MoldRequest) -> bytes:
         """A packet with what was asked for, as much as one packet has; nothing if we do not have it."""
@@ -621,6 +627,14 @@ class EdgeFeed:
         for archive in self._open:
             archive.close()
         self._open.clear()
+
+
+def _together(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for own in counts:
+        for reason, count in own.items():
+            total[reason] = total.get(reason, 0) + count
+    return total
 
 
 def _is_day(name: str) -> bool:
