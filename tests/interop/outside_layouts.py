@@ -6,7 +6,7 @@ messages from the same tables. The layouts are those of
 
 * Consolidated Tape System, Multicast Output Binary Specification, versions 1.91, 2.9, 2.10 and 2.11b;
 * Consolidated Quotation System, Multicast Output Binary Specification, versions 1.91 and 2.10a;
-* UTP Quotation and Trade Data Feeds (UQDF, UTDF), Binary Output Specification, version 1.5, in MoldUDP64;
+* UTP Quotation and Trade Data Feeds (UQDF, UTDF), Binary Output Specification, versions 1.5 and 3.0c, in MoldUDP64;
 * NYSE XDP Common and Integrated Feed Client Specifications, versions 2.1g (XDP) and 2.5a (Pillar).
 
 Forms: `u` a number, `t` seconds and nanoseconds of four bytes each, `a` text as it stands, `s` text without the
@@ -191,7 +191,7 @@ _CLOSE = "closer/1a closed/4u"
 _CONTROL = dict.fromkeys(("AA", "AB", "AC", "AD", "CA", "CC", "CL", "CM", "CN", "CO", "CP", "CT", "CZ"), _CTA)
 _REFERENCE = (
     f"{_CTA} symbol/11s old/11s listing/1a close/8u all_close/8u lot/2u step/1a tier/1a leverage/4u test/1a ipo/1a "
-    "financial/1a restriction/1a reason/1a instrument/1a spare/2- spare/128-"
+    "financial/1a restriction/1a reason/1a instrument/1a spare/130-"
 )
 _BREAKERS = {
     "MK": f"{_CTA} level1/8u level2/8u level3/8u spare/1-",
@@ -252,10 +252,22 @@ _UTP = "participant/1a facility/1a sent/8u time/8u token/8u"
 _REPORT = "conditions/4a exempt/1a"
 _BEST_END = "condition/1a made/1a band/1a retail/1a best/1a national_band/1a"
 _ACTION = f"{_UTP} symbol/11s action/1a"
-_OLD = "original/8u wrong_price/8u wrong_volume/4u wrong_conditions/4a wrong_exempt/1a wrong_days/2u"
-_NEW = "trade/8u price/8u volume/4u conditions/4a exempt/1a days/2u"
+
+
+def _old(volume: int) -> str:
+    return f"original/8u wrong_price/8u wrong_volume/{volume}u wrong_conditions/4a wrong_exempt/1a wrong_days/2u"
+
+
+def _new(volume: int) -> str:
+    return f"trade/8u price/8u volume/{volume}u conditions/4a exempt/1a days/2u"
+
+
 _DAY = "high/8u low/8u last/8u total/8u change/1a market/1a own_high/8u own_low/8u own_last/8u own_total/8u"
 _SIDES = "bid/8u bid_size/4u offer/8u offer_size/4u"
+_SHORT_QUOTE = f"{_UTP} symbol/5s bid/2u bid_size/2u offer/2u offer_size/2u {_BEST_END}"
+_LONG_QUOTE = f"{_UTP} finra/8u symbol/11s {_SIDES} {_BEST_END} makers/1a"
+_ODD = "odd/1a odd_kind/1a odd_count/2u"
+_DEALT = f"{_UTP} finra/8u symbol/11s"
 
 UTP = Family(
     big=True,
@@ -273,18 +285,26 @@ UTP = Family(
         "AH": f"{_ACTION} number/4u at/8u reason/6a",
         "AK": f"{_ACTION} at/8u market/1a",
         "AP": f"{_UTP} symbol/11s band/1a at/8u lower/8u upper/8u",
-        "QE": f"{_UTP} symbol/5s bid/2u bid_size/2u offer/2u offer_size/2u {_BEST_END}",
-        "QF": f"{_UTP} finra/8u symbol/11s {_SIDES} {_BEST_END} makers/1a",
-        "QM": f"{_UTP} finra/8u symbol/11s {_SIDES} condition/1a maker/4a",
+        "QC": f"{_SHORT_QUOTE} {_ODD}",
+        "QD": f"{_LONG_QUOTE} {_ODD}",
+        "QE": _SHORT_QUOTE,
+        "QF": _LONG_QUOTE,
+        "QM": f"{_DEALT} {_SIDES} condition/1a maker/4a",
         "TA": f"{_UTP} finra/8u symbol/5s trade/8u price/2u volume/2u {_REPORT} consolidated/1a own/1a",
-        "TH": f"{_UTP} finra/8u symbol/11s {_NEW} action/1a traded/8u",
-        "TW": f"{_UTP} finra/8u symbol/11s {_NEW} consolidated/1a own/1a",
-        "TY": f"{_UTP} finra/8u symbol/11s {_OLD} {_NEW} {_DAY}",
-        "TZ": f"{_UTP} finra/8u symbol/11s kind/1a {_OLD} {_DAY}",
+        "TM": f"{_UTP} finra/8u symbol/5s trade/8u price/2u volume/8u {_REPORT} consolidated/1a own/1a",
+        "TW": f"{_DEALT} {_new(4)} consolidated/1a own/1a",
+        "TN": f"{_DEALT} {_new(8)} consolidated/1a own/1a",
+        "TH": f"{_DEALT} {_new(4)} action/1a traded/8u",
+        "TQ": f"{_DEALT} {_new(8)} action/1a traded/8u",
+        "TY": f"{_DEALT} {_old(4)} {_new(4)} {_DAY}",
+        "TP": f"{_DEALT} {_old(8)} {_new(8)} {_DAY}",
+        "TZ": f"{_DEALT} kind/1a {_old(4)} {_DAY}",
+        "TO": f"{_DEALT} kind/1a {_old(8)} {_DAY}",
     },
     rows={"AA": "text/1a"},
 )
-"""UQDF (quotes) and UTDF (trades): one table, their letters do not meet."""
+"""UQDF (quotes) and UTDF (trades): one table, their letters do not meet. C and D (quotes with odd lots) and M to Q
+(volumes in millionths) came with version 3.0."""
 
 # --- the feeds of the NYSE exchanges ---------------------------------------------------------------------------------
 
@@ -306,7 +326,7 @@ XDP = Family(
         "1": "second/4u ns/4u product/1u channel/1u",
         "2": "system/4u seq/4u second/4u",
         "3": (
-            "index/4u symbol/11s spare/1- market/2u system/1u listing/1a scale/1u kind/1a lot/2u close/4u volume/4u "
+            "index/4u symbol/11s gap/1- market/2u system/1u listing/1a scale/1u kind/1a lot/2u close/4u volume/4u "
             "resolution/1u round/1a step/2u unit/2u spare/2-"
         ),
         "32": "second/4u ns/4u index/4u next/4u",
