@@ -3,7 +3,7 @@
     packet:  size u16 | delivery u8 | messages u8 | number u32 | time u32 s, u32 ns
     message: size u16 | type u16 | nanoseconds u32 | symbol index u32 | number of the symbol u32 | ...
 
-      2 source time         none; the second from which a system counts nanoseconds
+      2 source time         no event; the second from which a system counts nanoseconds
       3 symbol mapping      DIRECTORY; says the symbol, floor, system and decimals of an index
      34 security status     STATUS, where it changes trading
     100 add                 ORDER
@@ -15,10 +15,10 @@
     111 cross               TRADE in an AUCTION
     112 trade cancel        TRADE_CANCEL
 
-Integers are little-endian. Messages say nanoseconds only: the second is the packet's, or the one before; where that is
-more than a second from the one that the symbol's system announced last, as in a day that is sent again, the latter. A
-feed that was joined behind its mappings names no symbols: its messages are faults, and left out. Sale conditions are of
-Pillar; XDP has another number in their place, which is not taken for one.
+Integers are little-endian. Messages say nanoseconds only: the second is the packet's, or the one before. On a day that
+is sent again, which shows when a system announces a second, it is the one that the symbol's system announced last. A
+feed that was joined behind its mappings names no symbols: its messages are faults, and left out. Sale conditions are
+Pillar's; XDP has another number in their place, which is not taken for some.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _UNIT_NS = 10**9
 _DELIVERY = (1, *range(10, 22))
 _RESET, _REFRESHES = 12, (17, 18, 19, 20)
 _SCALE_MAX = 8
+_SYSTEMS = 256
 _SECOND, _MAPPING, _STATUS = 2, 3, 34
 _ADD, _MODIFY, _DELETE, _EXECUTE, _REPLACE = 100, 101, 102, 103, 104
 _HIDDEN, _CROSS, _CANCEL = 110, 111, 112
@@ -109,7 +110,7 @@ class PillarReader(PacketReader):
         self._sides: dict[tuple[int, int], Side] = {}
         """Of the orders that stand, by index and number."""
         self._seconds: dict[int, int] = {}
-        """What each system announced last."""
+        """What each system announced last, where that is not the time at which it is sent."""
 
     def receive(self, raw: bytes, where: int, line: Line) -> None:
         """One packet."""
@@ -142,7 +143,7 @@ class PillarReader(PacketReader):
             return
         values = layout.unpack_from(body)
         if kind == _SECOND:
-            self._seconds[values[0]] = values[2]
+            self._announced(values[0], values[2], sent[0])
             return
         if kind == _MAPPING:
             self._learn(values, sent, where)
@@ -163,11 +164,17 @@ class PillarReader(PacketReader):
         else:
             self._order(kind, index, security, (*rest, self._sold(kind, body)), time, where)
 
+    def _announced(self, system: int, second: int, sent: int) -> None:
+        """Kept only for a day that is sent again: in a live feed the packets' own seconds survive a lost message."""
+        if abs(second - sent) <= 1:
+            self._seconds.pop(system, None)
+        elif system < _SYSTEMS:
+            self._seconds[system] = second
+
     def _time(self, security: _Security, nanos: int, sent: tuple[int, int]) -> int:
         """Of a message that says nanoseconds only."""
-        second = sent[0] - (nanos > sent[1])
-        announced = self._seconds.get(security.system, second)
-        return (second if abs(announced - second) <= 1 else announced) * _UNIT_NS + nanos
+        second = self._seconds.get(security.system, sent[0] - (nanos > sent[1]))
+        return second * _UNIT_NS + nanos
 
     def _sold(self, kind: int, body: bytes) -> EventFlag:
         """What the sale conditions of a trade say of it."""
