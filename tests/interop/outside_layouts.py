@@ -18,7 +18,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-__all__ = ["CTA", "PILLAR", "PRICE_DECIMALS", "UTP", "XDP", "Family", "Fields", "Packet", "fields_of", "write"]
+__all__ = [
+    "CTA",
+    "CTA_WIDE",
+    "PILLAR",
+    "PRICE_DECIMALS",
+    "UTP",
+    "XDP",
+    "Family",
+    "Fields",
+    "Packet",
+    "fields_of",
+    "write",
+]
 
 Fields = dict[str, int | str]
 
@@ -244,7 +256,11 @@ CTA = Family(
     layouts={"T" + kind: layout for kind, layout in _CTS.items()} | {"Q" + kind: _CQS[kind] for kind in _CQS},
     rows=dict.fromkeys(("TMN", "TMV"), "participant/1a volume/8u"),
 )
-"""A block of CTS (feed T) or CQS (feed Q); the volumes of E, H, O, P, R, T (summaries) and V are in millionths."""
+"""A block of CTS (feed T) or CQS (feed Q), CQS 1.91 to 2.9. Volumes of TE, TH, TO, TR, PE, PR, SP, ST
+and MV are in millionths."""
+
+CTA_WIDE = CTA._replace(layouts={**CTA.layouts, "QQQ": CTA.layouts["QQQ"].replace("symbol/5s", "symbol/11s")})
+"""CQS 2.10a, whose short quotes have the long form of a symbol."""
 
 # --- the feeds of the UTP plan ---------------------------------------------------------------------------------------
 

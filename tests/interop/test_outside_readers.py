@@ -18,7 +18,7 @@ from random import Random
 import numpy as np
 import pytest
 from tests.interop.outside_events import FLOORS, Expected, nyse_events, tape_events
-from tests.interop.outside_layouts import CTA, PILLAR, UTP, XDP, Family, Fields, fields_of, write
+from tests.interop.outside_layouts import CTA, CTA_WIDE, PILLAR, UTP, XDP, Family, Fields, fields_of, write
 from tests.interop.pcap import needs_tshark, write_pcap
 
 from isocast.feeds.capture_feeds import CaptureFeed
@@ -31,7 +31,7 @@ from isocast.wire.events import EVENT_DTYPE, are_events
 DATA = os.environ.get("ISOCAST_DATA", "")
 real = pytest.mark.skipif(not DATA, reason="ISOCAST_DATA does not say where the real captures are")
 BILLION = 10**9
-FAMILIES = {"Siac/Cts*": CTA, "Siac/Cqs*": CTA, "Nasdaq/Uqdf*": UTP, "Nyse/*Xdp*": XDP, "Nyse/*Pillar*": PILLAR}
+FAMILIES = {"Siac/Cts*": CTA, "Siac/Cqs*": CTA_WIDE, "Nasdaq/Uqdf*": UTP, "Nyse/*Xdp*": XDP, "Nyse/*Pillar*": PILLAR}
 BEFORE, AFTER = 1_704_207_000 * BILLION, 1_775_575_800 * BILLION
 """Half past nine in New York in January 2024 and in April 2026: quotes count lots in one and shares in the other."""
 
@@ -83,7 +83,7 @@ def test_the_tables_hold_on_real_packets_by_themselves(pattern: str) -> None:
     family = FAMILIES[pattern]
     for datagram in datagrams_of(*samples(pattern)):
         top, messages = family.packet(datagram.payload)
-        if family is CTA:
+        if family in (CTA, CTA_WIDE):
             header = datagram.payload[:18] + datagram.payload[20:]
             assert top["checksum"] == sum(header) % (1 << 16)
         sent = [int(top["sent"])] if "sent" in top else [int(message["sent"]) for _, message in messages]
@@ -237,6 +237,7 @@ DAYS: dict[str, tuple[Family, Day]] = {
     "CTS": (CTA, lambda seed: tape_day(CTA, "T", seed, AFTER)),
     "CQS in lots": (CTA, lambda seed: tape_day(CTA, "Q", seed, BEFORE)),
     "CQS in shares": (CTA, lambda seed: tape_day(CTA, "Q", seed, AFTER)),
+    "CQS 2.10": (CTA_WIDE, lambda seed: tape_day(CTA_WIDE, "Q", seed, AFTER)),
     "UTP in lots": (UTP, lambda seed: tape_day(UTP, "", seed, BEFORE)),
     "UTP in shares": (UTP, lambda seed: tape_day(UTP, "", seed, AFTER)),
     "XDP": (XDP, lambda seed: nyse_day(XDP, seed, BEFORE, 40_000)),

@@ -84,6 +84,9 @@ _CTA = {
     "QL": _form(EventKind.QUOTE, "11sxccQIQI", "symbol condition security bid bid_size ask ask_size"),
     "QQ": _form(EventKind.QUOTE, "5sHHHH", _QUOTE, _SHORT),
 }
+_WIDE_QUOTE = _form(EventKind.QUOTE, "11sHHHH", _QUOTE, _SHORT)
+_WIDE_SIZES = frozenset(21 + best for best in (0, 5, 10, 18, 36))
+"""A short quote of CQS 2.10 has a symbol of 11 bytes, not 5: its size, with or without best quotes behind it, tells."""
 _UTP = {
     **dict.fromkeys(("QE", "QC"), _form(EventKind.QUOTE, "5sHHHHc", _CONDITIONED, _SHORT)),
     **dict.fromkeys(("QF", "QD"), _form(EventKind.QUOTE, "8x11sQIQIc", _CONDITIONED)),
@@ -148,7 +151,7 @@ class TapeReader(PacketReader):
         self, forms: dict[str, _Form], code: bytes, body: bytes, participant: int, time: int, number: int, where: int
     ) -> None:
         name = code.decode("latin-1")
-        form = forms.get(name)
+        form = _WIDE_QUOTE if forms is _CTA and name == "QQ" and len(body) in _WIDE_SIZES else forms.get(name)
         shown = name if name.isascii() and name.isprintable() else code.hex()
         self._log.took(f"{'CTA' if forms is _CTA else 'UTP'} {shown}")
         if form is None:
