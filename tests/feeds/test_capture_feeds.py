@@ -77,6 +77,17 @@ def test_corrections_and_cancels_name_the_original_trade() -> None:
     ]
 
 
+def test_fractional_trades_have_a_short_form_and_corrections() -> None:
+    short = b"AMP  I4" + pack(">HI", 13_273, 20 * UNIT) + b"NAA"
+    wide = b"IBM".ljust(11) + b"0    " + pack(">QQ", UNIT, 3 * UNIT) + b"\x0000 N" + bytes(8) + pack(">Q", 123)
+    events, log = read(block(1, cta("TH", short, "G"), cta("TO", wide + bytes(98), "F")))
+    assert rows(events, "kind", "floor", "symbol", "price", "quantity", "id") == [
+        (EventKind.TRADE, b"24EQ", b"AMP", 1_327_300, 20, 77),
+        (EventKind.CORRECTION, b"TXSE", b"IBM", 10_000, 3, 123),
+    ]
+    assert not log.faults
+
+
 def test_fractions_of_shares_are_counted() -> None:
     half, more = (tape.long_trade(UNIT, size, wide=True) for size in (UNIT // 2, 3 * UNIT + 1))
     events, log = read(block(1, cta("TR", half), cta("TR", more)))
@@ -102,6 +113,14 @@ def test_quotes_count_round_lots_until_november_2025() -> None:
         (EventKind.QUOTE, Side.BUY, EventFlag.LINKED, b"IBM", 294_500, 1),
         (EventKind.QUOTE, Side.SELL, 0, b"IBM", 0, 0),
     ]
+
+
+@pytest.mark.parametrize("status", "09G")
+def test_price_bands_in_the_place_of_a_quote_are_counted(status: str) -> None:
+    band = cta("QL", tape.long_quote((29_450_000, 1), (30_000_000, 7)).replace(b"0R ", b"0R" + status.encode()))
+    events, log = read(block(1, band, feed="Q"))
+    assert not len(events)
+    assert log.skipped == {"price bands and ranges in the place of quotes: no event carries them": 1}
 
 
 def test_halts_and_what_no_event_carries() -> None:
@@ -132,6 +151,35 @@ def test_the_utp() -> None:
     assert rows(events, "price", "flags")[-1] == (7_672_500, VOLUME_ONLY | EventFlag.EXTENDED)
     assert log.skipped == {"UTP AP: no event carries it": 1}
     assert log.quote_conditions == {"regular": 1, "unknown 'J'": 1}
+
+
+def test_cancels_corrections_fractions_and_halts_of_the_utp() -> None:
+    stock = bytes(8) + b"AMZN".ljust(11)
+    wrong, wide_wrong = (pack(f">QQ{size}", 31, 5 * UNIT, 100) + b"@    \0\0" for size in "IQ")
+    messages = {
+        "TM": bytes(8) + b"AKAM " + pack(">QHQ", 30, 5_123, 7 * UNIT) + b"@  I 00",
+        "TN": stock + pack(">QQQ", 31, 5 * UNIT, 2 * UNIT) + b"@    \0\x0000",
+        "TZ": stock + b"C" + wrong + bytes(66),
+        "TO": stock + b"C" + wide_wrong + bytes(66),
+        "TY": stock + wrong + pack(">QQI", 32, 6 * UNIT, 90) + b"@ Z  \0\0" + bytes(66),
+        "TP": stock + wide_wrong + pack(">QQQ", 32, 6 * UNIT, 80 * UNIT) + b"@    \0\0" + bytes(66),
+        "AH": b"AMZN".ljust(11) + b"P" + bytes(18),
+        "QD": stock + pack(">QIQI", 7 * UNIT, 3, 8 * UNIT, 2) + b"R   0A  \0\0\0",
+    }
+    events, log = read(utp_packet(1, *(utp(kind, body) for kind, body in messages.items())))
+    late = EventFlag.NOT_LAST | EventFlag.LATE
+    assert rows(events, "kind", "price", "quantity", "flags", "reference", "id") == [
+        (EventKind.TRADE, 512_300, 7, VOLUME_ONLY | EventFlag.ODD_LOT, 0, 30),
+        (EventKind.TRADE, 50_000, 2, 0, 0, 31),
+        (EventKind.TRADE_CANCEL, 0, 0, 0, 0, 31),
+        (EventKind.TRADE_CANCEL, 0, 0, 0, 0, 31),
+        (EventKind.CORRECTION, 60_000, 90, late, 0, 31),
+        (EventKind.CORRECTION, 60_000, 80, 0, 0, 31),
+        (EventKind.STATUS, 0, 0, 0, MarketStatus.PAUSED, 0),
+        (EventKind.QUOTE, 70_000, 300, EventFlag.LINKED, 0, 0),
+        (EventKind.QUOTE, 80_000, 200, 0, 0, 0),
+    ]
+    assert not log.faults
 
 
 @pytest.mark.parametrize(
@@ -198,6 +246,35 @@ def test_the_life_of_an_order_on_nyse() -> None:
 def test_nanoseconds_behind_the_packets_are_of_the_second_before() -> None:
     events, _ = read(nyse_packet(1, nyse_mapping(5, "A"), nyse_add(5, 1, 1, 1, ns=4), nyse_add(5, 2, 1, 1, ns=11)))
     assert events["time"].tolist()[1:] == [NOON * 10**9 + 4, (NOON - 1) * 10**9 + 11]
+
+
+def test_trades_of_pillar_carry_their_sale_conditions_and_numbers_of_xdp_are_none() -> None:
+    def traded(last: bytes, printed: int = 1) -> list[bytes]:
+        executed = nyse(103, pack("<IIIQIIIBB", 4, 5, 4, 71, 900, 1, 5, printed, 0) + last)
+        return [executed, nyse(110, pack("<IIIIIIB", 4, 5, 7, 902, 1, 7, printed) + last)]
+
+    letters = [*traded(b"@ TI"), *traded(b"@6  ", 0)]
+    events, log = read(nyse_packet(1, nyse_mapping(5, "A"), nyse_add(5, 71, 1, 90), *letters))
+    extended = VOLUME_ONLY | EventFlag.EXTENDED | EventFlag.ODD_LOT
+    assert events["flags"].tolist()[2:] == [extended] * 2 + [EventFlag.UNPRINTED] * 2
+    assert log.conditions == {"regular": 4, "extended hours": 2, "odd lot": 2, "closing print": 2}
+    numbers = [*traded(pack("<I", 2_728)), *traded(b"@\1\0\0")]
+    events, log = read(nyse_packet(1, nyse_mapping(5, "A"), nyse_add(5, 71, 1, 90), *numbers))
+    assert not events["flags"].any()
+    assert not log.conditions
+
+
+def test_the_second_of_a_day_that_is_sent_again_is_the_announced_one() -> None:
+    def second(system: int, at: int) -> bytes:
+        return nyse(2, pack("<III", system, 0, at))
+
+    first, add = nyse_mapping(5, "A"), [nyse_add(5, order, 1, 1, ns=11) for order in range(3)]
+    events, _ = read(nyse_packet(1, first, second(7, 1_000), add[0], second(8, 2_000), add[1]))
+    assert events["time"].tolist()[1:] == [1_000 * 10**9 + 11] * 2, "system 8 is another's"
+    events, _ = read(nyse_packet(1, first, second(7, NOON - 1), add[0]))
+    assert events["time"].tolist()[1:] == [(NOON - 1) * 10**9 + 11], "a live feed goes by its packets"
+    events, _ = read(nyse_packet(1, first, second(7, 1_000), second(7, NOON), add[2], second(300, 5)))
+    assert events["time"].tolist()[1:] == [(NOON - 1) * 10**9 + 11]
 
 
 def test_orders_from_before_the_capture_are_faults() -> None:

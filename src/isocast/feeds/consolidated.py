@@ -6,23 +6,21 @@
 
     T trades            TRADE; its sale conditions as flags; id: the participant's reference, or the trade's number
     T corrections       CORRECTION, T cancels TRADE_CANCEL: id of the original
-    TS trading status   STATUS, where it changes trading
-    Q quotes            QUOTE of both sides, the first LINKED; their conditions are counted
+    TS, AH statuses     STATUS, where it changes trading
+    Q quotes            QUOTE of both sides, the first LINKED; their conditions are counted, price bands left out
 
 Integers are big-endian. Every other message is counted. Times are the participants' own and may step back.
 """
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
 from struct import Struct
 from typing import NamedTuple
 
 from isocast.feeds.mappings import US_TAPE
 from isocast.feeds.outcomes import FeedFault
 from isocast.feeds.packet_lines import EventRow, Line, PacketReader
-from isocast.terms.conditions import conditions_of, quote_condition
+from isocast.terms.conditions import quote_condition
 from isocast.terms.market import PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, MarketStatus, Side
 
 __all__ = ["TapeReader", "is_cta_block", "is_utp_message"]
@@ -39,6 +37,15 @@ _SIP = (ord("S"), ord("E"))
 """Participants that stand for the processor itself."""
 _STATUSES = {"1": MarketStatus.HALTED, "2": MarketStatus.HALTED, "3": MarketStatus.TRADING, "4": MarketStatus.CLOSED}
 _PAUSE = "M"
+_ACTIONS = {
+    "H": MarketStatus.HALTED,
+    "P": MarketStatus.PAUSED,
+    "Q": MarketStatus.QUOTING,
+    "T": MarketStatus.TRADING,
+}
+"""Of all markets of the UTP."""
+_NO_QUOTES = b"09G"
+"""Security statuses of a long quote whose prices are limits: price bands, new and again, and trading ranges."""
 
 
 class _Form(NamedTuple):
@@ -56,27 +63,41 @@ def _form(kind: EventKind, layout: str, names: str, decimals: int = _LONG, divis
     return _Form(kind, Struct(">" + layout), tuple(names.split()), decimals, divisor)
 
 
+_FRACTIONAL = 10**6
 _LONG_TRADE = "symbol conditions price quantity"
 _ORIGINAL = f"{_LONG_TRADE} original"
+_REPORT = "symbol id price quantity conditions"
+_REVISED = "symbol original price quantity conditions"
 _QUOTE = "symbol bid bid_size ask ask_size"
 _CONDITIONED = f"{_QUOTE} condition"
 _CTA_HEAD, _UTP_HEAD = Struct(">HccBIIBIQ"), Struct(">cccBBQQQ")
 _CTA = {
     "TL": _form(EventKind.TRADE, "11sx4sQI", _LONG_TRADE),
     "TT": _form(EventKind.TRADE, "5ssxHH", _LONG_TRADE, _SHORT),
-    "TR": _form(EventKind.TRADE, "11sx4sQQ", _LONG_TRADE, _LONG, 10**6),
+    "TR": _form(EventKind.TRADE, "11sx4sQQ", _LONG_TRADE, _LONG, _FRACTIONAL),
+    "TH": _form(EventKind.TRADE, "5ssxHI", _LONG_TRADE, _SHORT, _FRACTIONAL),
     "TX": _form(EventKind.TRADE_CANCEL, "11sx4sQI4xQ", _ORIGINAL),
-    "TE": _form(EventKind.TRADE_CANCEL, "11sx4sQQ4xQ", _ORIGINAL, _LONG, 10**6),
+    "TE": _form(EventKind.TRADE_CANCEL, "11sx4sQQ4xQ", _ORIGINAL, _LONG, _FRACTIONAL),
     "TC": _form(EventKind.CORRECTION, "11sx4sQI4xx8xQ", _ORIGINAL),
+    "TO": _form(EventKind.CORRECTION, "11sx4sQQ4xx8xQ", _ORIGINAL, _LONG, _FRACTIONAL),
     "TS": _form(EventKind.STATUS, "11sx32xcc", "symbol status reason"),
-    "QL": _form(EventKind.QUOTE, "11sxcxQIQI", "symbol condition bid bid_size ask ask_size"),
+    "QL": _form(EventKind.QUOTE, "11sxccQIQI", "symbol condition security bid bid_size ask ask_size"),
     "QQ": _form(EventKind.QUOTE, "5sHHHH", _QUOTE, _SHORT),
 }
+_WIDE_QUOTE = _form(EventKind.QUOTE, "11sHHHH", _QUOTE, _SHORT)
+_WIDE_SIZES = frozenset(21 + best for best in (0, 5, 10, 18, 36))
+"""A short quote of CQS 2.10 has a symbol of 11 bytes, not 5: its size, with or without best quotes behind it, tells."""
 _UTP = {
-    "QE": _form(EventKind.QUOTE, "5sHHHHc", _CONDITIONED, _SHORT),
-    "QF": _form(EventKind.QUOTE, "8x11sQIQIc", _CONDITIONED),
-    "TA": _form(EventKind.TRADE, "8x5sQHH4s", "symbol id price quantity conditions", _SHORT),
-    "TW": _form(EventKind.TRADE, "8x11sQQI4s", "symbol id price quantity conditions"),
+    **dict.fromkeys(("QE", "QC"), _form(EventKind.QUOTE, "5sHHHHc", _CONDITIONED, _SHORT)),
+    **dict.fromkeys(("QF", "QD"), _form(EventKind.QUOTE, "8x11sQIQIc", _CONDITIONED)),
+    "TA": _form(EventKind.TRADE, "8x5sQHH4s", _REPORT, _SHORT),
+    "TW": _form(EventKind.TRADE, "8x11sQQI4s", _REPORT),
+    "TM": _form(EventKind.TRADE, "8x5sQHQ4s", _REPORT, _SHORT, _FRACTIONAL),
+    "TN": _form(EventKind.TRADE, "8x11sQQQ4s", _REPORT, _LONG, _FRACTIONAL),
+    **dict.fromkeys(("TZ", "TO"), _form(EventKind.TRADE_CANCEL, "8x11sxQ", "symbol original")),
+    "TY": _form(EventKind.CORRECTION, "8x11sQ19x8xQI4s", _REVISED),
+    "TP": _form(EventKind.CORRECTION, "8x11sQ23x8xQQ4s", _REVISED, _LONG, _FRACTIONAL),
+    "AH": _form(EventKind.STATUS, "11sc", "symbol action"),
 }
 _UTP_CATEGORIES = b"QTCAV"
 
@@ -130,7 +151,7 @@ class TapeReader(PacketReader):
         self, forms: dict[str, _Form], code: bytes, body: bytes, participant: int, time: int, number: int, where: int
     ) -> None:
         name = code.decode("latin-1")
-        form = forms.get(name)
+        form = _WIDE_QUOTE if forms is _CTA and name == "QQ" and len(body) in _WIDE_SIZES else forms.get(name)
         shown = name if name.isascii() and name.isprintable() else code.hex()
         self._log.took(f"{'CTA' if forms is _CTA else 'UTP'} {shown}")
         if form is None:
@@ -163,18 +184,23 @@ class TapeReader(PacketReader):
             case EventKind.QUOTE:
                 self._quote(form, values, place, time, where)
             case EventKind.STATUS:
-                status, reason = (bytes(values[name]).decode("latin-1") for name in ("status", "reason"))
-                state = _STATUSES.get(status)
-                if state is None:
-                    self._log.skip("trading status that changes no trading")
-                    return
-                if state is MarketStatus.HALTED and reason == _PAUSE:
-                    state = MarketStatus.PAUSED
-                self._rows.append((EventKind.STATUS, 0, 0, *place, 0, 0, state, time, 0))
+                self._status(values, place, time)
             case EventKind.TRADE_CANCEL:
                 self._rows.append((EventKind.TRADE_CANCEL, 0, 0, *place, 0, 0, 0, time, int(values["original"])))
             case _:
                 self._trade(form, values, place, time, int(values.get("original", number)), where)
+
+    def _status(self, values: dict[str, bytes | int], place: tuple[bytes, bytes], time: int) -> None:
+        status, reason, action = (
+            bytes(values.get(name, b"")).decode("latin-1") for name in ("status", "reason", "action")
+        )
+        state = _STATUSES.get(status) or _ACTIONS.get(action)
+        if state is None:
+            self._log.skip("trading status that changes no trading")
+            return
+        if state is MarketStatus.HALTED and reason == _PAUSE:
+            state = MarketStatus.PAUSED
+        self._rows.append((EventKind.STATUS, 0, 0, *place, 0, 0, state, time, 0))
 
     def _trade(
         self,
@@ -197,15 +223,15 @@ class TapeReader(PacketReader):
             else:
                 self._log.fault(FeedFault.BAD_VALUE, where, f"a trade of {quantity} shares")
             return
-        found = conditions_of(bytes(values["conditions"]).decode("latin-1"))
-        for condition in dict.fromkeys(each.name for each in found):
-            self._log.conditions[condition] = self._log.conditions.get(condition, 0) + 1
-        flags = reduce(or_, (each.flags for each in found), EventFlag(0))
+        flags = self._sale_flags(bytes(values["conditions"]).decode("latin-1"))
         self._rows.append((form.kind, 0, int(flags), *place, price, quantity, 0, time, number))
 
     def _quote(
         self, form: _Form, values: dict[str, bytes | int], place: tuple[bytes, bytes], time: int, where: int
     ) -> None:
+        if bytes(values.get("security", b" ")) in _NO_QUOTES:
+            self._log.skip("price bands and ranges in the place of quotes: no event carries them")
+            return
         lot = 1 if time >= _SHARES_FROM * _UNIT_NS else _LOT
         rows: list[EventRow] = []
         for side, name in ((Side.BUY, "bid"), (Side.SELL, "ask")):

@@ -37,6 +37,8 @@ US_TAPE = MappingProxyType(
         "B": "XBOS",
         "C": "XCIS",
         "D": "XADF",
+        "F": "TXSE",
+        "G": "24EQ",
         "H": "EPRL",
         "I": "XISX",
         "J": "EDGA",

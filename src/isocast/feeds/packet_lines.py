@@ -7,12 +7,16 @@ different groups; two lines on which the same packet was seen are one stream.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import TypeAlias
 
 import numpy as np
 
 from isocast.feeds.directories import MetSymbols
 from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
+from isocast.terms.conditions import conditions_of
+from isocast.terms.market import EventFlag
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
 __all__ = ["EventRow", "Line", "PacketLines", "PacketReader"]
@@ -115,6 +119,13 @@ class PacketReader:
         self._lines = PacketLines(log)
         self._met = MetSymbols()
         self._rows: list[EventRow] = []
+
+    def _sale_flags(self, letters: str) -> EventFlag:
+        """What sale conditions say of a trade; each is counted by name."""
+        found = conditions_of(letters)
+        for name in dict.fromkeys(each.name for each in found):
+            self._log.conditions[name] = self._log.conditions.get(name, 0) + 1
+        return reduce(or_, (each.flags for each in found), EventFlag(0))
 
     @property
     def directory(self) -> list[Listing]:

@@ -3,19 +3,22 @@
     packet:  size u16 | delivery u8 | messages u8 | number u32 | time u32 s, u32 ns
     message: size u16 | type u16 | nanoseconds u32 | symbol index u32 | number of the symbol u32 | ...
 
-      3 symbol mapping      DIRECTORY; says the symbol, floor and decimals of an index
+      2 source time         no event; the second from which a system counts nanoseconds
+      3 symbol mapping      DIRECTORY; says the symbol, floor, system and decimals of an index
      34 security status     STATUS, where it changes trading
     100 add                 ORDER
     101 modify              REPLACE
     102 delete              CANCEL
-    103 execution           EXECUTION; UNPRINTED if not printed; reference: the trade's number
+    103 execution           EXECUTION; UNPRINTED if not printed; sale conditions as flags; reference: the trade's number
     104 replace             CANCEL, LINKED to the ORDER with the new number
-    110 hidden trade        TRADE; UNPRINTED if not printed
+    110 hidden trade        TRADE; UNPRINTED if not printed; sale conditions as flags
     111 cross               TRADE in an AUCTION
     112 trade cancel        TRADE_CANCEL
 
-Integers are little-endian. Messages say nanoseconds only: the second is the packet's, or the one before. A feed that
-was joined behind its mappings names no symbols: its messages are faults, and left out.
+Integers are little-endian. Messages say nanoseconds only: the second is the packet's, or the one before. On a day that
+is sent again, which shows when a system announces a second, it is the one that the symbol's system announced last. A
+feed that was joined behind its mappings names no symbols: its messages are faults, and left out. Sale conditions are
+Pillar's; XDP has another number in their place, which is not taken for some.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any, NamedTuple
 from isocast.feeds.mappings import US_TAPE
 from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.feeds.packet_lines import Line, PacketReader
+from isocast.terms.conditions import TAPE_CONDITIONS
 from isocast.terms.market import PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, MarketStatus, Side
 
 __all__ = ["PillarReader", "is_pillar_packet"]
@@ -36,10 +40,12 @@ _UNIT_NS = 10**9
 _DELIVERY = (1, *range(10, 22))
 _RESET, _REFRESHES = 12, (17, 18, 19, 20)
 _SCALE_MAX = 8
-_MAPPING, _STATUS = 3, 34
+_SYSTEMS = 256
+_SECOND, _MAPPING, _STATUS = 2, 3, 34
 _ADD, _MODIFY, _DELETE, _EXECUTE, _REPLACE = 100, 101, 102, 103, 104
 _HIDDEN, _CROSS, _CANCEL = 110, 111, 112
 _LAYOUTS = {
+    _SECOND: Struct("<III"),
     _MAPPING: Struct("<I11sxHBcBcH10xHH2x"),
     _STATUS: Struct("<IIIIcc"),
     _ADD: Struct("<IIIQIIc"),
@@ -65,6 +71,12 @@ _STATES = {
 }
 _PAUSE = b"M"
 _PRINTED = 1
+_SALES = {_EXECUTE: 34, _HIDDEN: 25}
+"""Where in a body the four letters of sale conditions stand."""
+_SALE_BYTES = 4
+_SETTLEMENTS = b"@CNR"
+"""What the first of them is."""
+_LETTERS = {" ", *TAPE_CONDITIONS}
 _CROSSES = {b"E": EventFlag.OPENING, b"O": EventFlag.OPENING, b"5": EventFlag.OPENING, b"6": EventFlag.CLOSING}
 _MARKETS = {1: "XNYS", 3: "ARCX", 9: "XASE", 10: "XCIS", 11: "XCHI"}
 
@@ -74,6 +86,8 @@ class _Security(NamedTuple):
     symbol: bytes
     scale: int
     """Decimals of its prices."""
+    system: int
+    """Which of the exchange's systems it trades on."""
 
 
 def is_pillar_packet(raw: bytes) -> bool:
@@ -95,6 +109,8 @@ class PillarReader(PacketReader):
         self._securities: dict[int, _Security] = {}
         self._sides: dict[tuple[int, int], Side] = {}
         """Of the orders that stand, by index and number."""
+        self._seconds: dict[int, int] = {}
+        """What each system announced last, where that is not the time at which it is sent."""
 
     def receive(self, raw: bytes, where: int, line: Line) -> None:
         """One packet."""
@@ -126,34 +142,58 @@ class PillarReader(PacketReader):
             self._log.fault(FeedFault.BAD_LENGTH, where, f"a message of type {kind} has {len(body)} bytes")
             return
         values = layout.unpack_from(body)
+        if kind == _SECOND:
+            self._announced(values[0], values[2], sent[0])
+            return
         if kind == _MAPPING:
             self._learn(values, sent, where)
             return
-        if kind == _STATUS:  # It says its second, before the nanoseconds.
-            time, index, rest = values[0] * _UNIT_NS + values[1], values[2], values[4:]
-        else:
-            time, index, rest = (sent[0] - (values[0] > sent[1])) * _UNIT_NS + values[0], values[1], values[3:]
+        stamped = kind == _STATUS  # It says its second, before the nanoseconds.
+        index, rest = (values[2], values[4:]) if stamped else (values[1], values[3:])
         security = self._securities.get(index)
         if security is None:
             self._log.fault(FeedFault.UNKNOWN_SYMBOL, where, "a symbol index that no mapping has named")
-        elif not 0 < time < 1 << 63:
+            return
+        time = values[0] * _UNIT_NS + values[1] if stamped else self._time(security, values[0], sent)
+        if not 0 < time < 1 << 63:
             self._log.fault(FeedFault.BAD_VALUE, where, "a time that no event can have")
-        elif kind == _STATUS:
+        elif stamped:
             self._status(security, time, *rest)
         elif kind in (_HIDDEN, _CROSS, _CANCEL):
-            self._trade(kind, security, rest, time, where)
+            self._trade(kind, security, (*rest, self._sold(kind, body)), time, where)
         else:
-            self._order(kind, index, security, rest, time, where)
+            self._order(kind, index, security, (*rest, self._sold(kind, body)), time, where)
+
+    def _announced(self, system: int, second: int, sent: int) -> None:
+        """Kept only for a day that is sent again: in a live feed the packets' own seconds survive a lost message."""
+        if abs(second - sent) <= 1:
+            self._seconds.pop(system, None)
+        elif system < _SYSTEMS:
+            self._seconds[system] = second
+
+    def _time(self, security: _Security, nanos: int, sent: tuple[int, int]) -> int:
+        """Of a message that says nanoseconds only."""
+        second = self._seconds.get(security.system, sent[0] - (nanos > sent[1]))
+        return second * _UNIT_NS + nanos
+
+    def _sold(self, kind: int, body: bytes) -> EventFlag:
+        """What the sale conditions of a trade say of it."""
+        at = _SALES.get(kind)
+        letters = body[at : at + _SALE_BYTES] if at else b""
+        if len(letters) < _SALE_BYTES or letters[0] not in _SETTLEMENTS:
+            return EventFlag(0)
+        text = letters.decode("latin-1")
+        return self._sale_flags(text) if set(text) <= _LETTERS else EventFlag(0)
 
     def _learn(self, values: tuple[Any, ...], sent: tuple[int, int], where: int) -> None:
-        index, raw, market, _, exchange, scale, _, lot, step, _ = values
+        index, raw, market, system, exchange, scale, _, lot, step, _ = values
         symbol = raw.rstrip(b" \0")
         floor = _MARKETS.get(market) or US_TAPE.get(exchange.decode("latin-1"), "")
         good = 0 < len(symbol) <= SYMBOL_BYTES and all(0x20 < code < 0x7F for code in symbol)  # noqa: PLR2004
         if not good or not floor or scale > _SCALE_MAX:
             self._log.fault(FeedFault.BAD_VALUE, where, "a symbol, market or scale that no event can have")
             return
-        known = self._securities[index] = _Security(floor.encode(), symbol, scale)
+        known = self._securities[index] = _Security(floor.encode(), symbol, scale, system)
         time = sent[0] * _UNIT_NS + sent[1]
         self._put(EventKind.DIRECTORY, known, time, index, self._ticks(known, step, where) or 0, lot)
 
@@ -188,12 +228,12 @@ class PillarReader(PacketReader):
         if kind == _CANCEL:
             self._put(EventKind.TRADE_CANCEL, security, time, values[0])
             return
-        number, raw, size, how = values
+        number, raw, size, how, sold = values
         price = self._ticks(security, raw, where)
         if kind == _CROSS:
             flags = EventFlag.AUCTION | _CROSSES.get(how, EventFlag(0))
         else:
-            flags = EventFlag(0) if how == _PRINTED else EventFlag.UNPRINTED
+            flags = sold if how == _PRINTED else EventFlag.UNPRINTED
         if price is None:
             return
         if not size:
@@ -224,8 +264,8 @@ class PillarReader(PacketReader):
             self._log.fault(FeedFault.UNKNOWN_ORDER, where, f"NYSE {kind}: an order that was not entered")
         own = side or Side.NONE
         if kind == _EXECUTE:
-            trade, _, size, printed = rest
-            flags = EventFlag(0) if printed == _PRINTED else EventFlag.UNPRINTED
+            trade, _, size, printed, sold = rest
+            flags = sold if printed == _PRINTED else EventFlag.UNPRINTED
             self._put(EventKind.EXECUTION, security, time, order, price, size, side=own, flags=flags, reference=trade)
         elif kind == _ADD:
             self._sides[index, order] = own
@@ -233,7 +273,7 @@ class PillarReader(PacketReader):
         elif kind == _MODIFY:
             self._put(EventKind.REPLACE, security, time, order, price, rest[1], side=own)
         elif side is not None:
-            new, _, size = rest
+            new, _, size, _ = rest
             self._sides[index, new] = self._sides.pop((index, order))
             self._put(EventKind.CANCEL, security, time, order, flags=EventFlag.LINKED)
             self._put(EventKind.ORDER, security, time, new, price, size, side=own)

@@ -108,14 +108,24 @@ QUOTE_CONDITIONS: Mapping[str, str] = MappingProxyType(
         "A": "slow on the offer",
         "B": "slow on the bid",
         "C": "closing",
+        "E": "slow on the bid, gap",
+        "F": "fast trading; slow on the offer, gap",
         "H": "slow on both sides",
+        "I": "order imbalance",
         "L": "closed",
         "N": "non-firm",
         "O": "opening",
         "R": "regular",
+        "U": "slow on both sides, gap or non-firm",
+        "W": "slow on both sides, set slow",
+        "X": "order influx",
+        "Y": "one-sided",
+        "Z": "no open, no resume",
+        "4": "intraday auction",
     }
 )
-"""Of quotes, by the letter of both tapes. They take nothing away from a quote: they are counted."""
+"""Of quotes, by the letter of both tapes: F is fast trading on the UTP's, and slow on the CTA's. They take
+nothing away from a quote: they are counted."""
 
 
 def quote_condition(letter: str) -> str:
