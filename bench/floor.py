@@ -6,7 +6,8 @@ The stream is seeded: 60 % limit orders, 30 % cancels, 10 % orders that cross. `
 numbers, `events` with objects. The yardstick is the plainest book that matches, forty lines without one of a floor's
 checks and reports. pyorderbook and lightmatchingengine get the same stream, where they are installed; all must agree on
 the shares that traded. Growth: the same stream over a book that holds 10² to 10⁶ orders already, and over 1 to 10,000
-symbols in tokens of 20 events; memory by open orders. With ISOCAST_DATA, the published flow of the matching-engine
+symbols in tokens of 20 events; memory by open orders. The state's hash: of a token of 50 events with trades, over books
+of 20,000 and 200,000 resting orders, beside one hash over all lines, which is what it cost without the sum. With ISOCAST_DATA, the published flow of the matching-engine
 benchmark. Time is CPU time, the least of several rounds; nothing takes more than 1.5 GB.
 """
 
@@ -22,6 +23,7 @@ import sys
 import tracemalloc
 from collections import deque
 from collections.abc import Callable
+from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import islice
 from pathlib import Path
@@ -31,7 +33,7 @@ from typing import Any
 from isocast.floor.events import Cancel, Directory, Event, Order, OwnRule, Phase, Trade
 from isocast.floor.fast import FastFloor, Row, RowKind
 from isocast.floor.machine import Floor
-from isocast.floor.state import state_hash
+from isocast.floor.state import state_hash, state_lines
 from isocast.runtime.client.floor_replay import read_benchmark_flow
 from isocast.terms.market import Side
 
@@ -268,6 +270,44 @@ def growth(events: int, *, quick: bool) -> dict[str, Any]:
     return found
 
 
+def hashes() -> dict[str, Any]:
+    """Milliseconds for the state's hash after a token of 50 events, and for one over all lines."""
+    found: dict[str, Any] = {}
+    for depth in (20_000, 200_000):
+        floor = opened(FastFloor)
+        floor.begin(2, 2)
+        for number in range(1, depth + 1):
+            side = Side(1 + number % 2)
+            away = 30 + number % 97
+            floor.apply(Order(number, number, SYMBOL, side, 10, MIDDLE + (-away if side is Side.BUY else away)))
+        floor.end()
+        begin = process_time()
+        state_hash(floor)
+        first, changed, whole = process_time() - begin, [], []
+        for token, rows in enumerate(_tokens(stream(1_000, first=10_000_001), 50), 3):
+            floor.begin(token, token)
+            floor.apply_rows(rows)
+            floor.end()
+            begin = process_time()
+            state_hash(floor)
+            changed.append(process_time() - begin)
+            if token % 5 == 0:
+                begin = process_time()
+                blake2b("\n".join(state_lines(floor)).encode(), digest_size=32).digest()
+                whole.append(process_time() - begin)
+        found[f"{depth:,} resting"] = {
+            "token of 50 events": round(1e3 * min(changed), 3),
+            "all lines": round(1e3 * min(whole), 3),
+            "first hash after a start": round(1e3 * first, 3),
+        }
+        del floor
+    return found
+
+
+def _tokens(rows: list[Row], size: int) -> list[list[Row]]:
+    return [rows[at : at + size] for at in range(0, len(rows), size)]
+
+
 def memory(new_floor: type[Floor], orders: int) -> int:
     """Bytes for each order that rests."""
     floor = opened(new_floor)
@@ -315,6 +355,7 @@ def main() -> int:
         "events": events,
         "speeds": speeds(stream(events)),
         "growth": growth(events // 4, quick=options.quick),
+        "state hash, ms": hashes(),
         "published flow": published(100_000 if options.quick else None),
     }
     if options.json:
@@ -330,6 +371,9 @@ def main() -> int:
         sys.stdout.write(f"{title}\n")
         for name, value in rows.items():
             sys.stdout.write(f"  {name:<28}{value:>12,}{'' if 'bytes' in title else ' events/s'}\n")
+    sys.stdout.write("state hash, ms\n")
+    for name, row in found["state hash, ms"].items():
+        sys.stdout.write(f"  {name:<20}" + ", ".join(f"{what} {value:,}" for what, value in row.items()) + "\n")
     sys.stdout.write(f"published flow: {found['published flow']}\n")
     return 0
 

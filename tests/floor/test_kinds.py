@@ -247,10 +247,10 @@ def test_the_state_tells_them_apart_and_leaves_other_orders_as_they_were() -> No
     )  # fmt: skip
     lines = [line for line in state_lines(case.floor) if line.startswith(("order", "close"))]
     assert lines == [
-        "order 1 1 0 BUY 100 - 10 0 2",
-        "order 2 2 0 BUY 100 - 10 0 2 until 99",
-        "order 3 3 0 BUY 100 - 10 0 2 shows 4 4",
-        "close 4 4 0 BUY 100 - 10 0 2 at close",
+        "order ISO 1 1 0 BUY 100 - 10 0 2 1",
+        "order ISO 2 2 0 BUY 100 - 10 0 2 2 until 99",
+        "order ISO 3 3 0 BUY 100 - 10 0 2 3 shows 4 4",
+        "close ISO 4 4 0 BUY 100 - 10 0 2 4 at close",
     ]
 
 

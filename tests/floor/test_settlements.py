@@ -539,4 +539,4 @@ def test_every_part_of_a_floor_changes_its_hash() -> None:
 def test_the_state_is_lines_that_people_can_compare() -> None:
     case = Case(reference=100)
     case.token(order(1, BUY, 5, 90, is_day=True))
-    assert "order 1 1 0 BUY 90 D 5 0 2" in list(state_lines(case.floor))
+    assert "order ISO 1 1 0 BUY 90 D 5 0 2 1" in list(state_lines(case.floor))

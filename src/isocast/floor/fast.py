@@ -156,6 +156,7 @@ class FastFloor(Floor):
     ) -> None:
         """A limit order without conditions, of a symbol that trades: what `Floor._order` does with it."""
         highest = self.highest
+        self.touched[number] = account
         is_above = number > highest.get(account, -1)
         if is_above:
             highest[account] = number
@@ -202,7 +203,7 @@ class FastFloor(Floor):
     ) -> int:
         """Trade an order with what waits within its limit, as `rules.continuous.meet` does; what is left of it."""
         facing: FastSide = state.book.facing(side)  # type: ignore[assignment]
-        heap, queues, orders = facing.heap, facing.queues, self.orders
+        heap, queues, orders, touched = facing.heap, facing.queues, self.orders, self.touched
         symbol, own_rule = state.terms.symbol, state.terms.own_rule
         trades: list[Report] = []
         is_stopped = False
@@ -212,6 +213,7 @@ class FastFloor(Floor):
                 del queues[heappop(heap)]
             while left and level:
                 other, resting = next(iter(level.items()))
+                touched[other] = resting.account
                 is_own = resting.account == account and resting.owner == owner
                 if is_own and own_rule is not OwnRule.NONE:
                     if own_rule is not OwnRule.CANCEL_NEWEST:
@@ -255,6 +257,7 @@ class FastFloor(Floor):
         if not state.has_changed:
             self._touch(state)
         self._reports.append(_made(Cancelled, (number, order.total - order.filled)))
+        self.touched[number] = account
         del self.orders[number]
         book: FastBook = state.book  # type: ignore[assignment]
         if order.side is _BUY:
@@ -288,6 +291,7 @@ class FastFloor(Floor):
             self._reports.append(_made(Replaced, (number, total)))
             if total != order.total:
                 self._touch(state)
+                self.touched[number] = account
                 order.total = total
         else:
             self._move(state, order, total, limit)
@@ -295,6 +299,7 @@ class FastFloor(Floor):
     def _move(self, state: SymbolState, order: WorkingOrder, total: int, price: int) -> None:
         """An order gets another price, or more: it leaves, and comes again behind the others; or it is done."""
         filled = order.filled
+        self.touched[order.id] = order.account
         self._reports.append(_made(Replaced, (order.id, max(total, filled))))
         if not state.has_changed:
             self._touch(state)

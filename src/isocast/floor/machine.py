@@ -50,6 +50,7 @@ from isocast.floor.rules.dutch_clock import DutchLot
 from isocast.floor.rules.second_price import SealedBid, SealedLot
 from isocast.floor.rules.sharing import Sharing, by_batch, by_proportion, by_time, paired, portions
 from isocast.floor.rules.uniform_price import uniform_price
+from isocast.floor.set_hash import SetHash
 from isocast.terms.market import Side
 
 __all__ = ["Floor", "SymbolState"]
@@ -57,6 +58,8 @@ __all__ = ["Floor", "SymbolState"]
 _SIDES = (Side.BUY, Side.SELL)
 _STALE_MAX = 64
 """Triggers of stops that have gone may be as many as those that wait, and so many: then they are sorted out."""
+_TOUCHED_MAX = 10_000
+"""What is touched between two hashes may be half of all orders, and so many: then the next hash begins anew."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,6 +117,14 @@ class Floor:
         """Orders that end at an instant, as (instant, place, id): a heap. Some have ended before."""
         self.places = 0
         """How many places in time have been given out."""
+        self.hashed: SetHash | None = None
+        """The state as it was hashed last; None: not yet, or too much has changed since."""
+        self.touched: dict[int, int] = {}
+        """What may have changed since: ids of orders, offers and lots, each with an account whose highest id may."""
+        self.touched_bids: dict[tuple[int, int], None] = {}
+        """By account and id."""
+        self.touched_symbols: dict[str, None] = {}
+        self._touched_most = 0
         self._reports: list[Report] = []
         self._woken: deque[tuple[SymbolState, WorkingOrder]] = deque()
 
@@ -129,6 +140,8 @@ class Floor:
     def begin(self, token: int, at: int) -> list[Report]:
         """A token begins: what its instant makes due."""
         self.token, self.at = token, at
+        if self.hashed is None:
+            self.remember(None)
         for state in self._changed.values():
             state.has_changed = False
         self._expire_dated()
@@ -195,8 +208,19 @@ class Floor:
             self._changed[state.terms.symbol] = state
 
     def _told(self) -> list[Report]:
+        if len(self.touched) > self._touched_most:
+            self.hashed, self._touched_most = None, 0
+            self.touched.clear()
         reports, self._reports = self._reports, []
         return reports
+
+    def remember(self, hashed: SetHash | None) -> None:
+        """The state is hashed: what is touched from here on is what can have changed."""
+        self.hashed = hashed
+        self._touched_most = 0 if hashed is None else len(self.orders) // 2 + _TOUCHED_MAX
+        self.touched.clear()
+        self.touched_bids.clear()
+        self.touched_symbols.clear()
 
     def _place(self) -> int:
         self.places += 1
@@ -216,6 +240,7 @@ class Floor:
         if state.reopens_at is not None:
             self._paused.append(state)
         self._changed[state.terms.symbol] = state
+        self.touched_symbols[state.terms.symbol] = None
 
     def take_over_lot(self, lot: SealedLot | DutchLot) -> None:
         """A lot joins, with all bids that it has."""
@@ -232,6 +257,7 @@ class Floor:
         else:
             state.terms = terms
             self._changed[terms.symbol] = state  # It may trade in batches from now on.
+            self.touched_symbols[terms.symbol] = None
 
     def _change(self, status: Status) -> None:
         named = self.symbols if status.symbol is None else [name for name in (status.symbol,) if name in self.symbols]
@@ -244,6 +270,7 @@ class Floor:
         if before is phase:
             return
         state.reopens_at = None
+        self.touched_symbols[state.terms.symbol] = None
         if before is Phase.CLOSING and phase is not Phase.CLOSED:
             self._put_off_close(state)
         if phase is Phase.OPEN or (before is Phase.CLOSING and phase is Phase.CLOSED):
@@ -281,11 +308,14 @@ class Floor:
         """A closing call ends without its auction: what was for the close waits again."""
         for order in [order for order in state.book if order.at is Crossing.CLOSE]:
             state.book.side(order.side).remove(order)
+            order.place = self._place()
             state.for_close[order.id] = order
+            self.touched[order.id] = order.account
 
     def _pause(self, state: SymbolState) -> None:
         state.phase = Phase.PAUSE
         state.reopens_at = self.at + state.terms.pause_ns
+        self.touched_symbols[state.terms.symbol] = None
         if state not in self._paused:
             self._paused.append(state)
 
@@ -370,6 +400,7 @@ class Floor:
 
     def _arrive(self, state: SymbolState, order: WorkingOrder) -> None:
         """An order enters the book, and trades first where the phase trades at once."""
+        self.touched[order.id] = order.account
         if order.at is Crossing.CLOSE and state.phase is not Phase.CLOSING:
             state.for_close[order.id] = order
             self.orders[order.id] = (state, order)
@@ -400,6 +431,7 @@ class Floor:
 
     def _rest(self, state: SymbolState, order: WorkingOrder) -> None:
         self._touch(state)
+        self.touched[order.id] = order.account
         order.show()
         state.book.side(order.side).add(order)
         self.orders[order.id] = (state, order)
@@ -409,11 +441,13 @@ class Floor:
     def _drop(self, order: WorkingOrder) -> None:
         """What is left of an order that is in no book (any longer) is cancelled."""
         self._reports.append(Cancelled(order.id, order.left))
+        self.touched[order.id] = order.account
         self.orders.pop(order.id, None)
 
     def _forget(self, state: SymbolState, order: WorkingOrder) -> None:
         """An order that rests or waits goes, without a word."""
         self._touch(state)
+        self.touched[order.id] = order.account
         del self.orders[order.id]
         if order.id in state.for_close:
             del state.for_close[order.id]
@@ -437,6 +471,7 @@ class Floor:
         buy, sell = (one, other) if one.side is Side.BUY else (other, one)
         self._report_trade(state.terms.symbol, price, quantity, buy.id, sell.id, is_own=is_own, is_auction=is_auction)
         for order in (one, other):
+            self.touched[order.id] = order.account
             if not order.left:
                 self.orders.pop(order.id, None)
 
@@ -462,6 +497,7 @@ class Floor:
             stop.trigger = None
             self._arrive(state, stop)
             return
+        self.touched[stop.id] = stop.account
         state.stops[stop.id] = stop
         self.orders[stop.id] = (state, stop)
         self._watch(state, stop)
@@ -479,6 +515,7 @@ class Floor:
         if not prices:
             return
         state.reference = prices[-1]
+        self.touched_symbols[state.terms.symbol] = None
         if not state.stops:
             return
         reached = [*_reached(state.buy_triggers, max(prices)), *_reached(state.sell_triggers, -min(prices))]
@@ -502,7 +539,7 @@ class Floor:
         if cancel.id in self.lots:
             self._cancel_lot(cancel, self.lots[cancel.id])
             return
-        if (bid := self._bid_of(cancel.id, cancel.account)) is not None:
+        if (bid := self.bid_of(cancel.id, cancel.account)) is not None:
             self._withdraw(cancel, *bid)
             return
         order = self._own(cancel.id, cancel.account)
@@ -513,6 +550,7 @@ class Floor:
         if cancel.quantity < 0 or cancel.quantity % state.terms.lot:
             self._refuse(cancel.id, Refusal.LOT)
             return
+        self.touched[order.id] = order.account
         part = min(cancel.quantity or order.left, order.left)
         self._reports.append(Cancelled(order.id, part))
         if part < order.left:
@@ -541,6 +579,7 @@ class Floor:
         if reason is not None:
             self._refuse(replace.id, reason)
             return
+        self.touched[order.id] = order.account
         self._reports.append(Replaced(order.id, max(total, order.filled)))
         if total <= order.filled:
             order.total = order.filled
@@ -588,6 +627,7 @@ class Floor:
 
     def _use(self, account: int, number: int) -> None:
         """An id is used up, whatever becomes of it."""
+        self.touched[number] = account
         self.highest[account] = max(number, self.highest.get(account, -1))
 
     # Auctions --------------------------------------------------------------------------------------------------
@@ -647,6 +687,7 @@ class Floor:
     def _sell_offer(self, symbol: str, offer: WorkingOrder, take: Take) -> None:
         quantity = min(take.quantity, offer.left)
         offer.filled += quantity
+        self.touched[offer.id] = offer.account
         buy, sell = (offer.id, take.id) if offer.side is Side.BUY else (take.id, offer.id)
         self._report_trade(symbol, offer.price, quantity, buy, sell)
         if take.quantity > quantity:
@@ -662,9 +703,9 @@ class Floor:
         if reason is not None:
             self._refuse(lot.id, reason)
         elif lot.auction is AuctionKind.DUTCH:
-            self.take_over_lot(DutchLot(lot, self.token, lot.quantity))
+            self.take_over_lot(DutchLot(lot, self.token, lot.quantity, self._place()))
         else:
-            self.take_over_lot(SealedLot(lot))
+            self.take_over_lot(SealedLot(lot, self._place()))
 
     def _lot_refusal(self, lot: Lot) -> Refusal | None:
         state = self.symbols.get(lot.symbol)
@@ -705,31 +746,40 @@ class Floor:
             else:
                 earlier = sealed.bids.get(commit.account)
                 if earlier is not None:
-                    del self._bids[commit.account, earlier.id]
+                    self._forget_bid(earlier)
                 self._bids[commit.account, commit.id] = sealed
-                sealed.commit(SealedBid(commit.id, commit.account, commit.ceiling, commit.digest))
+                self.touched_bids[commit.account, commit.id] = None
+                bid = SealedBid(commit.id, commit.account, commit.ceiling, commit.digest, self._place())
+                sealed.commit(bid)
         if reason is not None:
             self._refuse(commit.id, reason)
 
-    def _bid_of(self, number: int, account: int) -> tuple[SealedLot, SealedBid] | None:
+    def _forget_bid(self, bid: SealedBid) -> None:
+        del self._bids[bid.account, bid.id]
+        self.touched_bids[bid.account, bid.id] = None
+
+    def bid_of(self, number: int, account: int) -> tuple[SealedLot, SealedBid] | None:
         """An account's sealed bid of this id, with its lot."""
         lot = self._bids.get((account, number))
         return None if lot is None else (lot, lot.bids[account])
 
     def _reveal(self, reveal: Reveal) -> None:
-        found = self._bid_of(reveal.id, reveal.account)
+        found = self.bid_of(reveal.id, reveal.account)
         if found is None:
             self._refuse(reveal.id, Refusal.UNKNOWN_ORDER)
         elif self.at < found[0].lot.closes_at:
             self._refuse(reveal.id, Refusal.WRONG_PHASE)
         elif not found[0].reveal(reveal.account, reveal.price, reveal.nonce):
             self._refuse(reveal.id, Refusal.COMMITMENT)
+        else:
+            self.touched_bids[reveal.account, reveal.id] = None
 
     def _withdraw(self, cancel: Cancel, lot: SealedLot, bid: SealedBid) -> None:
         if self.at >= lot.lot.closes_at:
             self._refuse(cancel.id, Refusal.WRONG_PHASE)
             return
-        del lot.bids[bid.account], self._bids[bid.account, bid.id]
+        del lot.bids[bid.account]
+        self._forget_bid(bid)
         self._reports.append(Cancelled(bid.id, lot.lot.quantity))
 
     def _cancel_lot(self, cancel: Cancel, lot: SealedLot | DutchLot) -> None:
@@ -739,15 +789,19 @@ class Floor:
         elif isinstance(lot, SealedLot) and lot.bids:
             self._refuse(cancel.id, Refusal.WRONG_PHASE)
         else:
-            del self.lots[cancel.id]
+            self._forget_lot(lot.lot)
             self._reports.append(Cancelled(cancel.id, lot.left if isinstance(lot, DutchLot) else lot.lot.quantity))
+
+    def _forget_lot(self, lot: Lot) -> None:
+        del self.lots[lot.id]
+        self.touched[lot.id] = lot.account
 
     def _decide(self, sealed: SealedLot) -> None:
         """The window is over: the lot is sold or not, and what was not revealed forfeits."""
         lot = sealed.lot
-        del self.lots[lot.id]
+        self._forget_lot(lot)
         for bid in sealed.bids.values():
-            del self._bids[bid.account, bid.id]
+            self._forget_bid(bid)
         sold = sealed.decide()
         if sold is None:
             self._reports.append(Unsold(lot.id, lot.quantity))
@@ -772,14 +826,15 @@ class Floor:
     def _sell_lot(self, dutch: DutchLot, bid: Bid) -> None:
         quantity = min(bid.quantity, dutch.left)
         dutch.left -= quantity
+        self.touched[dutch.lot.id] = dutch.lot.account
         self._report_trade(dutch.lot.symbol, dutch.price(self.token), quantity, bid.id, dutch.lot.id)
         if bid.quantity > quantity:
             self._reports.append(Cancelled(bid.id, bid.quantity - quantity))
         if not dutch.left:
-            del self.lots[dutch.lot.id]
+            self._forget_lot(dutch.lot)
 
     def _end_lot(self, dutch: DutchLot) -> None:
-        del self.lots[dutch.lot.id]
+        self._forget_lot(dutch.lot)
         self._reports.append(Unsold(dutch.lot.id, dutch.left))
 
 

@@ -2,7 +2,7 @@
 
 A first line names the format and the digest of what follows; the rest is JSON without spaces, rows in the order in
 which the floor keeps them. Equal floors have equal bytes, whatever they went through. More than the state's hash covers
-is in it: places in time, and orders that end at an instant.
+is in it: when orders end that have gone before.
 
 A floor is kept between two tokens; `following` keeps the messages of a token that has begun.
 """
@@ -24,7 +24,7 @@ from isocast.terms.market import Side
 
 __all__ = ["floor_of", "fold", "rows_of", "unfold"]
 
-_HEAD: Final = b"isocast floor snapshot 1 "
+_HEAD: Final = b"isocast floor snapshot 2 "
 _DIGEST_BYTES: Final = 32
 
 
@@ -113,9 +113,9 @@ def _order(order: WorkingOrder) -> list[Any]:
 
 def _lot(lot: SealedLot | DutchLot) -> dict[str, Any]:
     if isinstance(lot, DutchLot):
-        return {"lot": list(lot.lot), "opened": lot.opened, "left": lot.left}
-    bids = [[bid.id, bid.account, bid.ceiling, bid.digest.hex(), bid.price] for bid in lot.bids.values()]
-    return {"lot": list(lot.lot), "bids": bids}
+        return {"lot": list(lot.lot), "place": lot.place, "opened": lot.opened, "left": lot.left}
+    bids = [[bid.id, bid.account, bid.ceiling, bid.digest.hex(), bid.place, bid.price] for bid in lot.bids.values()]
+    return {"lot": list(lot.lot), "place": lot.place, "bids": bids}
 
 
 # Rows as a floor ----------------------------------------------------------------------------------------------------
@@ -173,6 +173,6 @@ def _read_lot(row: dict[str, Any]) -> SealedLot | DutchLot:
     lot = Lot(*row["lot"])
     lot = lot._replace(auction=AuctionKind(lot.auction))
     if lot.auction is AuctionKind.DUTCH:
-        return DutchLot(lot, row["opened"], row["left"])
-    bids = [SealedBid(number, who, most, bytes.fromhex(seal), price) for number, who, most, seal, price in row["bids"]]
-    return SealedLot(lot, {bid.account: bid for bid in bids})
+        return DutchLot(lot, row["opened"], row["left"], row["place"])
+    bids = [SealedBid(number, who, most, bytes.fromhex(seal), *rest) for number, who, most, seal, *rest in row["bids"]]
+    return SealedLot(lot, row["place"], {bid.account: bid for bid in bids})

@@ -1,61 +1,128 @@
-"""All that a floor is, as canonical bytes, and their hash: equal at every site after every token.
+"""All that a floor is, as canonical lines, and their hash: equal at every site after every token.
 
-Each line is a kind and its fields, separated by blanks, in ASCII; symbols in the order of their directory, orders in
-the order in which they fill, stops, lots, bids and offers in their sequence, accounts by number. Nothing depends on how
-a book is kept, and nothing in it is local.
+A line is a kind and its fields, separated by blanks, in ASCII. Each stands for itself: it names the symbol or the lot
+that it belongs to, and where an order of things matters (orders, stops, lots, bids, offers) its place in time, which
+the floor counts; so the state is a set of lines, and in whatever way a book is kept its lines are the same. Nothing in
+it is local, and nothing can be computed from the rest.
+
+The hash is BLAKE2b-256 of the first line (token, instant, and the next numbers) and of the sum of all others, which
+`floor.set_hash` explains. A floor remembers what it has touched since it was last hashed, so a hash costs what changed
+and not what is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from hashlib import blake2b
 
 from isocast.floor.book import WorkingOrder
 from isocast.floor.machine import Floor, SymbolState
 from isocast.floor.rules.dutch_clock import DutchLot
+from isocast.floor.rules.second_price import SealedBid, SealedLot
+from isocast.floor.set_hash import SetHash
 
 __all__ = ["STATE_HASH_BYTES", "state_hash", "state_lines"]
 
 STATE_HASH_BYTES = 32
+_PERSON = b"isocast floor 2"
+"""Changes with whatever changes a line: hashes of two versions never agree by accident."""
 
 
 def state_hash(floor: Floor) -> bytes:
-    """BLAKE2b-256 of the state's lines, each ended by a newline."""
-    text = "".join(f"{line}\n" for line in state_lines(floor))
-    return blake2b(text.encode("ascii"), digest_size=STATE_HASH_BYTES, person=b"isocast floor").digest()
+    """The hash of the state; the floor keeps what makes the next one cheap."""
+    hashed = floor.hashed
+    if hashed is None:
+        hashed = SetHash()
+        for key, line in _keyed(floor):
+            hashed.put(key, line)
+    else:
+        for number, account in floor.touched.items():
+            hashed.put(number, _of_id(floor, number))
+            hashed.put(("highest", account), _highest(floor, account))
+        for account, number in floor.touched_bids:
+            hashed.put(("bid", account, number), _of_bid(floor, account, number))
+        for name in floor.touched_symbols:
+            hashed.put(("symbol", name), _symbol(floor.symbols[name]))
+    floor.remember(hashed)
+    text = f"{_head(floor)}\n".encode()
+    return blake2b(text + hashed.digest(), digest_size=STATE_HASH_BYTES, person=_PERSON).digest()
 
 
 def state_lines(floor: Floor) -> Iterator[str]:
-    """The state, line by line: for people who look for a difference, too."""
-    yield f"token {floor.token} {floor.at}"
-    for state in floor.symbols.values():
-        yield from _symbol(state)
+    """The state, line by line, in an order for people who look for a difference."""
+    yield _head(floor)
+    for _, line in _keyed(floor):
+        yield line
+
+
+def _keyed(floor: Floor) -> Iterator[tuple[Hashable, str]]:
+    """Every line but the first, with what it is known by."""
+    for name, state in floor.symbols.items():
+        yield ("symbol", name), _symbol(state)
+        for order in state.book:
+            yield order.id, _order("order", name, order)
+        for stop in state.stops.values():
+            yield stop.id, _order("stop", name, stop)
+        for order in state.for_close.values():
+            yield order.id, _order("close", name, order)
     for lot in floor.lots.values():
-        yield _fields("lot", *lot.lot)
-        if isinstance(lot, DutchLot):
-            yield _fields("clock", lot.opened, lot.left)
-        else:
-            for bid in lot.bids.values():
-                yield _fields("bid", bid.id, bid.account, bid.ceiling, bid.digest.hex(), bid.price)
+        yield lot.lot.id, _lot(lot)
+        for bid in lot.bids.values() if isinstance(lot, SealedLot) else ():
+            yield ("bid", bid.account, bid.id), _bid(lot.lot.id, bid)
     for offer in floor.offers.values():
-        yield _fields("offer", floor.offered[offer.id], *_order(offer))
+        yield offer.id, _order("offer", floor.offered[offer.id], offer)
     for account in sorted(floor.highest):
-        yield _fields("highest", account, floor.highest[account])
-    yield f"next {floor.next_trade}"
+        yield ("highest", account), _fields("highest", account, floor.highest[account])
 
 
-def _symbol(state: SymbolState) -> Iterator[str]:
-    yield _fields("symbol", *state.terms)
-    yield _fields("phase", state.phase, state.reopens_at, state.reference)
-    for order in state.book:
-        yield _fields("order", *_order(order))
-    for stop in state.stops.values():
-        yield _fields("stop", *_order(stop), stop.trigger)
-    for order in state.for_close.values():
-        yield _fields("close", *_order(order))
+# What is touched ----------------------------------------------------------------------------------------------------
 
 
-def _order(order: WorkingOrder) -> tuple[object, ...]:
+def _of_id(floor: Floor, number: int) -> str | None:
+    """The line of the order, offer or lot of an id; None: it is gone."""
+    found = floor.orders.get(number)
+    if found is not None:
+        state, order = found
+        waits = "close" if number in state.for_close else "order"
+        return _order(waits if order.trigger is None else "stop", state.terms.symbol, order)
+    offer = floor.offers.get(number)
+    if offer is not None:
+        return _order("offer", floor.offered[number], offer)
+    lot = floor.lots.get(number)
+    return None if lot is None else _lot(lot)
+
+
+def _of_bid(floor: Floor, account: int, number: int) -> str | None:
+    found = floor.bid_of(number, account)
+    return None if found is None else _bid(found[0].lot.id, found[1])
+
+
+def _highest(floor: Floor, account: int) -> str | None:
+    number = floor.highest.get(account)
+    return None if number is None else _fields("highest", account, number)
+
+
+# Lines --------------------------------------------------------------------------------------------------------------
+
+
+def _head(floor: Floor) -> str:
+    return f"token {floor.token} {floor.at} next {floor.next_trade} {floor.places}"
+
+
+def _symbol(state: SymbolState) -> str:
+    return _fields("symbol", state.place, *state.terms, state.phase, state.reopens_at, state.reference)
+
+
+def _lot(lot: SealedLot | DutchLot) -> str:
+    clock = ("clock", lot.opened, lot.left) if isinstance(lot, DutchLot) else ()
+    return _fields("lot", lot.place, *lot.lot, *clock)
+
+
+def _bid(lot: int, bid: SealedBid) -> str:
+    return _fields("bid", lot, bid.place, bid.id, bid.account, bid.ceiling, bid.digest.hex(), bid.price)
+
+
+def _order(kind: str, symbol: str, order: WorkingOrder) -> str:
     flags = "".join(
         letter
         for letter, is_set in (
@@ -67,20 +134,20 @@ def _order(order: WorkingOrder) -> tuple[object, ...]:
         )
         if is_set
     )
-    return (
-        order.id,
-        order.account,
-        order.owner,
-        order.side.name,
-        order.price,
-        flags or None,
-        order.total,
-        order.filled,
-        order.token,
-        *(["until", order.until] if order.until is not None else []),
-        *(["at", order.at] if order.at is not None else []),
-        *(["shows", order.display, order.shown] if order.display else []),
+    plain = (
+        f"{kind} {symbol} {order.id} {order.account} {order.owner} {order.side.name} {order.price} {flags or '-'}"
+        f" {order.total} {order.filled} {order.token} {order.place}"
     )
+    more: list[object] = []
+    if order.trigger is not None:
+        more += ["trigger", order.trigger]
+    if order.until is not None:
+        more += ["until", order.until]
+    if order.at is not None:
+        more += ["at", order.at]
+    if order.display:
+        more += ["shows", order.display, order.shown]
+    return _fields(plain, *more) if more else plain
 
 
 def _fields(kind: str, *values: object) -> str:

@@ -26,6 +26,8 @@ class DutchLot:
     opened: int
     """In which token."""
     left: int
+    place: int
+    """In time, among all that has one."""
 
     def price(self, token: int) -> int:
         """What a unit costs in a token."""

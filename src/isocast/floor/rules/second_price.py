@@ -49,6 +49,8 @@ class SealedBid:
     account: int
     ceiling: int
     digest: bytes
+    place: int
+    """Of its commitment, in time."""
     price: int | None = None
     """Once it is revealed."""
 
@@ -65,6 +67,8 @@ class SealedLot:
     """A lot and its bids, in the order of their commitments."""
 
     lot: Lot
+    place: int
+    """In time, among all that has one."""
     bids: dict[int, SealedBid] = field(default_factory=dict)
     """By account: each has one."""
 
