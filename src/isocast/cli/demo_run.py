@@ -192,12 +192,14 @@ class DemoOptions:
     as_json: bool = False
     lake: bool = True
     """Whether Spark follows."""
+    traders: bool = True
+    """Whether there is a trading floor, with gateways and traders."""
 
 
 def run_demo(options: DemoOptions) -> int:
     """Show it, sum up; 1 if something was wrong."""
     with kept_directory(options.keep, "demo") as directory, own_place() as place:
-        market = set_stage(directory, place, loss=options.loss, seed=options.seed)
+        market = set_stage(directory, place, loss=options.loss, seed=options.seed, traders=options.traders)
         with is_running(market.file):
             summary, lake = shutdown.run(_perform(market, options))
         if options.as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +14,15 @@ from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.terms.instants import SECOND
 from isocast.terms.market import Grade, Mic
 from isocast.terms.timing import Formula, latency
-from isocast.trials.demo.cast import actors
+from isocast.trials.demo.cast import actors, process_count
 from isocast.trials.demo.ledger import StatusLedger
 from isocast.trials.demo.releases import ReleaseFigures, Releases, one_way_ns
 from isocast.trials.demo.story import Story
 from isocast.trials.evidence import Journals, journal_of, read_journals
 from isocast.wire.journal_blocks import BlockView
+
+if TYPE_CHECKING:
+    from isocast.trials.demo.trading_summary import TradingSummary
 
 __all__ = ["CustomerLine", "JudgedCopy", "Proof", "Summary", "read_proof", "sum_up"]
 
@@ -179,6 +183,8 @@ class Summary:
     customers: tuple[CustomerLine, ...]
     story: Story
     victim: str
+    trading: TradingSummary | None
+    """What the traders did; None: there were none."""
     faults: tuple[str, ...]
     """What was wrong; empty: nothing."""
 
@@ -224,6 +230,7 @@ class Summary:
             "early": self.early,
             "customers": [line.as_json() for line in self.customers],
             "killed": _killed(story),
+            "trading": None if self.trading is None else self.trading.as_json(),
             "faults": list(self.faults),
         }
 
@@ -267,19 +274,20 @@ def sum_up(
     interrupted: bool,
     rings: int,
     published: Mapping[Mic, int],
+    trading: TradingSummary | None = None,
 ) -> Summary:
     """Put everything together."""
     receivers = [plan.name for plan in market.receivers]
     copies = proof.copies
     d_ns = one_way_ns(market, proof.releases.sources)
-    faults = [*proof.faults, *_said(ledger)]
+    faults = [*proof.faults, *_said(ledger), *(() if trading is None else trading.faults)]
     plan = market.by_name.get(story.victim)
     return Summary(
         seconds=seconds,
         interrupted=interrupted,
         seed=market.impairment.seed,
         loss=market.impairment.loss,
-        nodes=len(actors(market)),
+        nodes=process_count(market),
         messages=proof.messages,
         events=proof.events,
         published=sum(published.values()),
@@ -301,6 +309,7 @@ def sum_up(
         customers=_customers(market, proof, ledger),
         story=story,
         victim=plan.place.name if plan is not None and plan.place else story.victim,
+        trading=trading,
         faults=tuple(faults),
     )
 
