@@ -35,8 +35,6 @@ class TradingSession:
         self.traders = [
             DemoTrader(seat, gateway_url(market, seat.gateway), token_file(market, seat), seed) for seat in TRADERS
         ]
-        self.has_settled = False
-        """Whether every trade is final, and posted at its gateways."""
 
     async def run(self, stage: DemoStage, going: asyncio.Event) -> None:
         """Open the floor, trade while `going` is set, and close it again."""
@@ -54,7 +52,8 @@ class TradingSession:
         """Wait until nothing of any order is to come, and let the gateways go."""
         while not await self._is_settled(floor):  # noqa: ASYNC110 - journals and books do not signal
             await asyncio.sleep(_LOOK_S)
-        self.has_settled = True
+        if floor.trades:
+            self._note(Tone.RING, f"Every trade of {self._table.code} is final, and settled at both gateways")
         await stage.stop_gateways()
 
     async def _gateways_came(self, stage: DemoStage, going: asyncio.Event) -> bool:

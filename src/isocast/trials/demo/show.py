@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.operate.supervisor import Child, ChildState
@@ -23,9 +22,6 @@ from isocast.trials.demo.story import Story
 from isocast.trials.demo.summary import Summary, read_proof, sum_up
 from isocast.trials.demo.watching import MarketWatch
 from isocast.trials.evidence import is_follower
-
-if TYPE_CHECKING:
-    from isocast.trials.demo.trading_summary import TradingSummary
 
 __all__ = ["Phase", "Show", "ShowSettings"]
 
@@ -220,8 +216,7 @@ class Show:
         # Who was in a hurry twice did not wait for the last answers.
         known = None if self._abandoned.is_set() else published
         evidence = read_proof(self.market, known)
-        trading = self._judge_trading()
-        return sum_up(
+        summary = sum_up(
             self.market,
             evidence,
             self.watch.ledger,
@@ -230,16 +225,15 @@ class Show:
             interrupted=self._hurried.is_set(),
             rings=len(self.watch.rings),
             published=published,
-            trading=trading,
         )
+        return self._with_trading(summary) if self.market.floors else summary
 
-    def _judge_trading(self) -> TradingSummary | None:
-        if not self.market.floors:
-            return None
+    def _with_trading(self, summary: Summary) -> Summary:
         from isocast.trials.demo.trading_summary import judge_trading  # noqa: PLC0415 - its packages are an extra's
 
         alarms = [f"{name}: {text}" for name, text in self.watch.ledger.alarms("floor-")]
-        return judge_trading(self.market, is_complete=not self._abandoned.is_set(), alarms=alarms)
+        complete = not self._abandoned.is_set()
+        return summary.with_trading(judge_trading(self.market, is_complete=complete, alarms=alarms))
 
 
 def _must_have_all(plan: NodePlan) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -183,10 +183,14 @@ class Summary:
     customers: tuple[CustomerLine, ...]
     story: Story
     victim: str
-    trading: TradingSummary | None
-    """What the traders did; None: there were none."""
     faults: tuple[str, ...]
     """What was wrong; empty: nothing."""
+    trading: TradingSummary | None = None
+    """What the traders did; None: there were none."""
+
+    def with_trading(self, trading: TradingSummary) -> Summary:
+        """The same, with what the traders did, and what was wrong with it."""
+        return replace(self, trading=trading, faults=(*self.faults, *trading.faults))
 
     @property
     def ratio(self) -> float:
@@ -274,13 +278,12 @@ def sum_up(
     interrupted: bool,
     rings: int,
     published: Mapping[Mic, int],
-    trading: TradingSummary | None = None,
 ) -> Summary:
     """Put everything together."""
     receivers = [plan.name for plan in market.receivers]
     copies = proof.copies
     d_ns = one_way_ns(market, proof.releases.sources)
-    faults = [*proof.faults, *_said(ledger), *(() if trading is None else trading.faults)]
+    faults = [*proof.faults, *_said(ledger)]
     plan = market.by_name.get(story.victim)
     return Summary(
         seconds=seconds,
@@ -309,7 +312,6 @@ def sum_up(
         customers=_customers(market, proof, ledger),
         story=story,
         victim=plan.place.name if plan is not None and plan.place else story.victim,
-        trading=trading,
         faults=tuple(faults),
     )
 
