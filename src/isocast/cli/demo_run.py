@@ -299,6 +299,7 @@ async def _play(show: Show, lake: LakeBeside | None) -> Summary:
     if lake is not None:
         if show.is_abandoned:
             lake.give_up()
+        lake.trading = summary.trading
         hurried = shutdown.cause() == signal.SIGINT
         await lake.finish(summary.events, AFTER_CTRL_C_S if hurried else PATIENCE_S)
     return summary

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from isocast.checks.skew import Quantiles
 from isocast.cli.live_view import FAINT
-from isocast.floor.events import Trade
 from isocast.orders.accounts import amount_text, cash
 from isocast.terms.instants import SECOND
 from isocast.terms.market import from_ticks
@@ -48,28 +47,31 @@ def floor_title(floor: FloorRecord) -> str:
 
 def floor_line(floor: FloorRecord) -> Text:
     """All of it in one line, for small terminals: counts, the last trade, the best prices."""
-    text = Text(f"  {floor_words(floor)}", style="bright_magenta", no_wrap=True, overflow="ellipsis")
-    last = floor.last
-    if last is not None:
-        text.append(f"  last {_traded(last)}", style="bold")
+    text = Text(f"  {floor.code} ", style="bright_magenta", no_wrap=True, overflow="ellipsis")
+    text.append(f"{counted(len(floor.trades), 'trade')}, {floor.confirmed:,} confirmed", style="")
+    text.append(f", {counted(len(floor.orders), 'order')}", style="")
+    if floor.last is not None:
+        text.append(f"  {floor.last.symbol} {_price(floor.last.price)}", style="bold")
     for one in floor.prices():
-        text.append(f"  {one.symbol} {_price(one.bid)}/{_price(one.ask)}")
+        text.append(f"  {one.symbol} {_price(one.bid)}/{_price(one.ask)}", style=FAINT)
     return text
 
 
 def floor_panel(show: Show, floor: FloorRecord) -> RenderableType:
     """A row for each symbol; beside them, what each city has ordered."""
-    table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True, header_style=FAINT)
-    for place, name in enumerate((" symbol", "bid", "ask", "last trade", "orders from")):
-        table.add_column(name, justify="left" if place in (0, 4) else "right", no_wrap=True)
+    table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True, show_header=False)
+    for justify in ("left", "right", "right", "left", "left"):
+        table.add_column(justify=justify, no_wrap=True)
     cities = _cities(show, floor)
     for place, one in enumerate(floor.prices()):
         table.add_row(
             Text(f" {one.symbol}", style="bright_magenta"),
-            _price(one.bid),
-            _price(one.ask),
-            _UNKNOWN if one.last is None else f"{one.last.quantity} at {_price(one.last.price)}",
-            cities[place] if place < len(cities) else "",
+            Text.assemble(("bid ", FAINT), _price(one.bid)),
+            Text.assemble(("ask ", FAINT), _price(one.ask)),
+            ""
+            if one.last is None
+            else Text.assemble(("last ", FAINT), f"{one.last.quantity} at {_price(one.last.price)}"),
+            Text(cities[place], style="green") if place < len(cities) else "",
         )
     return table
 
@@ -77,11 +79,7 @@ def floor_panel(show: Show, floor: FloorRecord) -> RenderableType:
 def _cities(show: Show, floor: FloorRecord) -> list[str]:
     orders = Counter([city_of(order >> 32) for order in floor.orders])
     traders = [] if show.session is None else show.session.traders
-    return [f"{trader.seat.city} {orders[trader.seat.city]:,}" for trader in traders]
-
-
-def _traded(trade: Trade) -> str:
-    return f"{trade.symbol} {trade.quantity} at {_price(trade.price)}"
+    return [f"{trader.seat.city} {counted(orders[trader.seat.city], 'order')}" for trader in traders]
 
 
 def _price(units: int | None) -> str:

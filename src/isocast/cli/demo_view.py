@@ -68,7 +68,8 @@ def frame(show: Show, width: int, height: int, now: int, lake: LakeBeside | None
 def _roomy(show: Show, lake: LakeBeside | None, top: Text, width: int, height: int, now: int) -> Layout:
     columns, rows = width - _SIDE - 2, len(show.market.receivers)
     edge = max(len(show.feeds), len(actors(show.market, NodeRole.CUSTOMER)) + 1)
-    upper = max(min(height_for(columns), height - (1 + 2 + rows + 3 + edge + 3 + _LOWER)), 6)
+    lower = _LOWER + (show.watch.floor is not None)
+    upper = max(min(height_for(columns), height - (1 + 2 + rows + 3 + edge + 3 + lower)), 6)
     layout = Layout()
     layout.split_column(
         Layout(top, size=1),
@@ -98,7 +99,7 @@ def _right(layout: Layout, show: Show, lake: LakeBeside | None, height: int) -> 
     floor, parts = show.watch.floor, [Layout(_log(show, lake, height))]
     if floor is not None:
         rows = max(len(floor.symbols), 1)
-        parts.insert(0, Layout(panel(floor_panel(show, floor), floor_title(floor)), size=rows + 3))
+        parts.insert(0, Layout(panel(floor_panel(show, floor), floor_title(floor)), size=rows + 2))
     layout.split_column(*parts)
 
 

@@ -120,6 +120,9 @@ class TradingSummary:
     floor: str
     traders: tuple[TraderLine, ...]
     orders: int
+    """That gateways took."""
+    sequenced: int
+    """That are in the sequence."""
     cancels: int
     trades: int
     confirmed: int
@@ -202,6 +205,7 @@ def sum_up_trading(
         floor=record.code,
         traders=_lines(trades, books),
         orders=sum([len(one.orders) for one in books]),
+        sequenced=len(record.orders),
         cancels=record.cancels,
         trades=len(trades),
         confirmed=len(confirmed),
