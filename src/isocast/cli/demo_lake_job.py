@@ -234,10 +234,15 @@ def _bars(spark: SparkSession, lake: Lake) -> list[dict[str, Any]]:
 
 def _skew(spark: SparkSession, market: Market) -> dict[str, Any]:
     """As the market's own summary has it, by Spark."""
-    from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, skew_totals
+    from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, skew_totals, with_opaque
 
-    reader = spark.read.format("isocast").options(columns=",".join(MESSAGE_COLUMNS), receiver="all")
-    messages = message_releases(reader.load(str(market.data_directory)))
+    data = str(market.data_directory)
+    released = spark.read.format("isocast").options(columns=",".join(MESSAGE_COLUMNS), receiver="all").load(data)
+    if market.floors:
+        # Orders and reports are messages of the sequence, too, and no events.
+        opaque = spark.read.format("isocast").options(frame="messages", receiver="all")
+        released = with_opaque(released, opaque.load(data))
+    messages = message_releases(released)
     return asdict(skew_totals(messages, market.timing.process_ns, len(market.receivers)))
 
 
