@@ -74,7 +74,7 @@ docs: $(VENV)/.installed-docs ## Build the documentation into site/
 lock: $(VENV)/.made ## Renew requirements/*.txt after a change of dependencies (UPGRADE=1: newest versions)
 	$(COMPILE) -o requirements/uv.txt requirements/uv.in
 	$(COMPILE) -o requirements/dev.txt --extra build --extra dev pyproject.toml
-	$(COMPILE) -o requirements/run.txt --extra build --extra spark --extra zstd -c requirements/dev.txt pyproject.toml
+	$(COMPILE) -o requirements/run.txt --extra build --extra accounts --extra spark --extra websocket --extra zstd -c requirements/dev.txt pyproject.toml
 	$(COMPILE) -o requirements/docs.txt --extra build --extra docs -c requirements/dev.txt pyproject.toml
 	$(COMPILE) -o requirements/fuzz.txt --extra build --extra fuzz -c requirements/dev.txt pyproject.toml
 

@@ -2,22 +2,31 @@
 
 import io
 import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from tests.trials.demo.canned import FLOOR, NOW, PUBLISHED, canned_market, status_of, write_journals
+from tests.trials.demo.canned_trading import CannedTrading, trading_market
 
 from isocast.cli.demo_run import next_steps, summary_lines
+from isocast.cli.demo_trading import floor_words
 from isocast.cli.demo_view import frame, phase, state_of
 from isocast.cli.live_view import picture
+from isocast.orders.needs import Side
 from isocast.runtime.market.model import Market
 from isocast.runtime.operate.supervisor import ChildState
 from isocast.runtime.watch.status import NodeStatus, StatusAnswer, Target
 from isocast.terms.instants import SECOND
 from isocast.trials.demo.cast import Tone
+from isocast.trials.demo.floor_record import FloorRecord
 from isocast.trials.demo.show import Phase, Show, ShowSettings
 from isocast.trials.demo.summary import Summary, read_proof, sum_up
+from isocast.trials.demo.trading_summary import judge_trading
+from isocast.trials.evidence import journal_of
 
 ROOT = Path(__file__).parents[2]
 SIZES = ((150, 50), (96, 36), (80, 24), (40, 10), (8, 2))
@@ -169,6 +178,96 @@ def test_a_market_that_has_stopped_stands_still(market: Market) -> None:
     then, later = (drawn(show, at_token(show, token)) for token in (3, 9))
     assert then[0] != later[0], "the time goes on"
     assert then[1:] == later[1:]
+
+
+# ---- traders
+
+
+@pytest.fixture
+def trading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CannedTrading]:
+    """Two trades of XISO, of which the first is confirmed; journals are written."""
+    made = CannedTrading(trading_market(tmp_path_factory.mktemp("trading")))
+    made.trade()
+    made.order("London", Side.BUY, 10, 99)
+    made.step()
+    made.write()
+    yield made
+    made.close()
+
+
+def trading_show(trading: CannedTrading) -> Show:
+    show = Show(trading.market, ShowSettings(30.0, 7))
+    show.began_at, show.opened_at, show.phase = NOW - 2 * SECOND, NOW, Phase.PLAYING
+    with show.watch:
+        show.watch.follow_journals()
+    return show
+
+
+@pytest.mark.parametrize("width, height", [(120, 40), (100, 40)])
+def test_a_roomy_frame_has_a_panel_of_the_floor(width: int, height: int, trading: CannedTrading) -> None:
+    text = "\n".join(drawn(trading_show(trading), NOW, width, height))
+    assert "The floor XISO 2 trades, 1 confirmed, 4 orders, 1 rest" in text
+    assert re.search(r"ISO +bid 99\.00 +ask – +last 60 at 100\.00 +London 2 orders", text)
+    assert re.search(r"CAST +bid – +ask – +New York 1 order", text)
+    assert re.search(r"RING .*Tokyo 1 order", text)
+    assert "What happens" in text
+
+
+def test_a_small_frame_has_a_line_of_the_floor(trading: CannedTrading) -> None:
+    text = "\n".join(drawn(trading_show(trading), NOW, 80, 24))
+    assert "XISO 2 trades, 1 confirmed, 4 orders  ISO 100.00  ISO 99.00/–" in text
+
+
+def test_any_size_of_terminal_is_drawn_with_a_floor(trading: CannedTrading) -> None:
+    before = Show(trading.market, ShowSettings(30.0, 7))
+    for show in (before, trading_show(trading)):
+        for width, height in SIZES:
+            lines = drawn(show, NOW, width, height)
+            assert len(lines) <= height
+            assert max(map(len, lines)) <= width
+            assert "Layout" not in "".join(lines)
+
+
+def test_where_there_is_no_terminal_a_line_says_how_far_the_floor_is(trading: CannedTrading) -> None:
+    floor = trading_show(trading).watch.floor
+    assert floor is not None
+    assert floor_words(floor) == "XISO 2 trades, 1 confirmed, 4 orders, 1 rest"
+    assert floor_words(FloorRecord("XISO")) == "XISO opens"
+
+
+def test_the_summary_says_what_the_traders_did(trading: CannedTrading, market: Market) -> None:
+    trading.sequence.confirm()
+    trading.follow()
+    for plan in trading.market.receivers:
+        shutil.rmtree(journal_of(trading.market, plan.name))
+    trading.write()
+    found = judge_trading(trading.market, is_complete=True)
+    text = "\n".join(summary_lines(summed_up(market).with_trading(replace(found, agreed={**found.agreed, "tokyo": 5}))))
+    assert "traders     London 2, New York 1, Tokyo 1: 4 orders through two gateways, 0 cancels, none refused" in text
+    assert "trades      2 trades on XISO, worth 10,000.00 USD: 2 confirmed, none busted\n" in text
+    assert re.search(r"tentative at the release of its token: .* after its order was accepted", text)
+    assert "confirmed 0.00 s median, 0.00 s p99, after that release, 2 tokens: then all hold its report" in text
+    assert "clearing    4 legs of trades settled, each once; between the gateways: zero, of every asset" in text
+    assert "reserved: 990.0990 USD" in text
+    assert "from 7 of 7 journals: every trade recomputed, and as reported" in text
+    assert "; Tokyo, back again, up to token 5" in text
+    assert "WRONG" not in text
+    assert max(map(len, text.splitlines())) <= 112
+
+
+def test_what_is_wrong_with_trading_makes_the_demo_fail(trading: CannedTrading, market: Market) -> None:
+    found = replace(judge_trading(trading.market, is_complete=True), faults=("london-gateway: money is missing",))
+    summary = summed_up(market).with_trading(found)
+    assert summary.faults == ("london-gateway: money is missing",)
+    assert "WRONG       london-gateway: money is missing" in "\n".join(summary_lines(summary))
+    told = summary.as_json()["trading"]
+    assert isinstance(told, dict)
+    assert (told["trades"], told["confirmed"]) == (2, 1)
+
+
+def test_without_packages_nobody_trades_and_the_summary_says_which(market: Market) -> None:
+    text = "\n".join(summary_lines(summed_up(market), ["sqlalchemy"]))
+    assert "traders     none, without sqlalchemy: pip install 'isocast[accounts,websocket]'" in text
 
 
 # ---- the summary

@@ -20,10 +20,10 @@ _EXAMPLES = """Examples:
 
     isocast demo --headless --seed 42 --keep /tmp/market
 
-    isocast demo --no-lake
+    isocast demo --no-lake --no-traders
 
-Exit code: 0 no gap and nothing early, 1 something was wrong, and it says what. Without Spark, or when Spark fails, the
-demo says so and judges without it. Ctrl-C ends the demo with its summary, a second one at once;
+Exit code: 0 no gap, nothing early and every account right, 1 something was wrong, and it says what. Without Spark, or
+when Spark fails, the demo says so and judges without it. Ctrl-C ends the demo with its summary, a second one at once;
 so does whatever else ends it, and nothing is left behind.
 """
 
@@ -39,14 +39,16 @@ def _demo(
     loss: Annotated[float, Parameter(validator=Number(gte=0, lte=0.2))] = 0.02,
     keep: Path | None = None,
     lake: Annotated[bool, Parameter(negative="--no-lake")] = True,
+    traders: Annotated[bool, Parameter(negative="--no-traders")] = True,
     json: Flag = False,
 ) -> int:
-    """Run a whole market on this machine, live: 17 processes that talk by UDP multicast on loopback, without privilege.
+    """Run a whole market on this machine, live: 21 processes that talk by UDP multicast on loopback, without privilege.
 
     Receivers in seven cities, with the delays between them, and lost packets; floors that publish trades and quotes;
-    customers of both grades. Half-way the city whose token is due is killed by kill -9, the ring re-forms, and it comes
-    back. Spark follows the journals into tables, at low priority. At the end the journals of all are read, and say what
-    they prove; so do the tables: bars, skew, and an audit's verdict.
+    customers of both grades. The receivers run a trading floor together, at which traders in three cities trade through
+    two gateways. Half-way the city whose token is due is killed by kill -9, the ring re-forms, and it comes back. Spark
+    follows the journals into tables, at low priority. At the end the journals of all are read, and the gateways' books,
+    and say what they prove; so do the tables: bars, skew, trades, and an audit's verdict.
 
     Parameters
     ----------
@@ -62,9 +64,11 @@ def _demo(
         Leave the market in this new directory, and say how to go on with it; without it nothing is left.
     lake
         Fill tables by Spark beside the market; --no-lake leaves them out.
+    traders
+        Trade on a floor of the market's own; --no-traders spares a small machine four processes.
     json
         Print the summary as one JSON object and nothing else.
     """
     from isocast.cli.demo_run import DemoOptions, run_demo
 
-    return run_demo(DemoOptions(seconds, seed, loss, keep, headless=headless, as_json=json, lake=lake))
+    return run_demo(DemoOptions(seconds, seed, loss, keep, headless=headless, as_json=json, lake=lake, traders=traders))

@@ -14,7 +14,7 @@ from decimal import Decimal
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from isocast.checks.skew import ReleaseSkew
 from isocast.cli.skew_text import skew_words
@@ -25,6 +25,10 @@ from isocast.terms.instants import SECOND
 from isocast.terms.market import from_ticks
 from isocast.terms.quantities import counted
 from isocast.trials.demo.show import Show
+from isocast.trials.demo.trading import city_of
+
+if TYPE_CHECKING:
+    from isocast.trials.demo.trading_summary import TradingSummary
 
 __all__ = [
     "AFTER_CTRL_C_S",
@@ -92,6 +96,8 @@ class LakeBeside:
         """The release instant of the newest of them."""
         self.expected: int | None = None
         """Events that were released in all, once the market has stopped."""
+        self.trading: TradingSummary | None = None
+        """What traders did, as journals and books have it."""
         self.reason = ""
         self.found: dict[str, Any] = {}
         """What the job said at its end."""
@@ -159,6 +165,8 @@ class LakeBeside:
             found.append(f"{counted(self.events, 'event')} in the tables, {self.expected:,} released")
         if self.found["audit"]["verdict"] == "findings":
             found += [f"audit: {text}" for text in self.found["audit"]["findings"]]
+        if self.trading is not None and self.found.get("trades") is not None:
+            found += _trade_faults(self.found["trades"], self.trading)
         return found
 
     async def head_start(self, patience_s: float = _HEAD_START_S) -> None:
@@ -206,6 +214,7 @@ class LakeBeside:
             "bars": self.found.get("bars"),
             "skew": self.found.get("skew"),
             "audit": self.found.get("audit"),
+            "trades": self.found.get("trades"),
         }
 
     # Told to it -----------------------------------------------------------------------------------
@@ -279,6 +288,10 @@ _LABEL = 12
 _BARS_SHOWN = 3
 """Of each symbol, the newest."""
 _FINDINGS_SHOWN = 5
+_ORDER_BITS = 32
+"""Below the account, in an order's id."""
+_TRADE_SIDES = (True, False, True, True, False, False, False)
+"""Which columns of trades are figures."""
 _BAR_NAMES = ("symbol", "from", "open", "high", "low", "close", "volume", "trades", "VWAP")
 
 
@@ -296,6 +309,8 @@ def lake_lines(lake: LakeBeside) -> Iterator[str]:
         yield from _entry("bars", _bars(found["bars"], found["interval"]))
     yield from _entry("skew", skew_words(ReleaseSkew(**found["skew"])))
     yield from _entry("audit", _audit(found["audit"]))
+    if found.get("trades") is not None:
+        yield from _entry("trades", _trades(found["trades"]))
     if lake.faults:
         yield from _entry("WRONG", lake.faults[:_FINDINGS_SHOWN])
     yield ""
@@ -340,6 +355,36 @@ def _bars(bars: Sequence[dict[str, Any]], interval: str) -> list[str]:
     widths = [max(len(row[place]) for row in table) for place in range(len(_BAR_NAMES))]
     made = ["  ".join(_cell(*each) for each in zip(range(len(row)), row, widths, strict=True)) for row in table]
     return [f"of {interval}, the busiest symbols:", *[text.rstrip() for text in made]]
+
+
+def _trade_faults(table: dict[str, Any], trading: TradingSummary) -> Iterator[str]:
+    """The table says what journals and books say."""
+    wanted = {"orders": trading.sequenced, "trades": trading.trades, "confirmed": trading.confirmed, "differing": 0}
+    for name, count in wanted.items():
+        if table[name] != count:
+            yield f"{table['floor']} has {table[name]:,} {name} in the tables, {count:,} in journals and books"
+
+
+def _trades(found: dict[str, Any]) -> list[str]:
+    """The newest trades of the market's own floor, in columns."""
+    said = f"{counted(found['orders'], 'order')}, {counted(found['trades'], 'trade')}"
+    rows = [f"{found['floor']}: {said} of {found['volume']:,} shares, {found['confirmed']:,} confirmed"]
+    if found["newest"]:
+        rows[0] += "; the newest:"
+    table = [["trade", "symbol", "price", "quantity", "buyer", "seller", "state"]] if found["newest"] else []
+    for row in found["newest"]:
+        who = [city_of(int(row[side]) >> _ORDER_BITS) for side in ("buy", "sell")]
+        table.append(
+            [str(row["trade"]), row["symbol"], _price(row["price"]), f"{row['quantity']:,}", *who, row["state"]]
+        )
+    widths = [max(len(row[place]) for row in table) for place in range(len(_TRADE_SIDES))] if table else []
+    for row in table:
+        cells = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, _TRADE_SIDES, strict=True)
+        ]
+        rows.append("  ".join(cells).rstrip())
+    return rows
 
 
 def _cell(place: int, text: str, width: int) -> str:

@@ -46,6 +46,7 @@ _SMALL = {
 """For some thousand events: to compile a plan costs more than to run it."""
 _SYMBOLS_SHOWN = 3
 _FINDINGS_SHOWN = 20
+_TRADES_SHOWN = 5
 
 
 def lower_priority() -> None:
@@ -212,6 +213,7 @@ def _results(spark: SparkSession, lake: Lake, market: Market, interval: str) -> 
         "bars": _bars(spark, lake),
         "skew": _skew(spark, market),
         "audit": _audit(spark, market),
+        "trades": _trades(spark, market),
     }
 
 
@@ -232,11 +234,43 @@ def _bars(spark: SparkSession, lake: Lake) -> list[dict[str, Any]]:
 
 def _skew(spark: SparkSession, market: Market) -> dict[str, Any]:
     """As the market's own summary has it, by Spark."""
-    from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, skew_totals
+    from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, skew_totals, with_opaque
 
-    reader = spark.read.format("isocast").options(columns=",".join(MESSAGE_COLUMNS), receiver="all")
-    messages = message_releases(reader.load(str(market.data_directory)))
+    data = str(market.data_directory)
+    released = spark.read.format("isocast").options(columns=",".join(MESSAGE_COLUMNS), receiver="all").load(data)
+    if market.floors:
+        # Orders and reports are messages of the sequence, too, and no events.
+        opaque = spark.read.format("isocast").options(frame="messages", receiver="all")
+        released = with_opaque(released, opaque.load(data))
+    messages = message_releases(released)
     return asdict(skew_totals(messages, market.timing.process_ns, len(market.receivers)))
+
+
+def _trades(spark: SparkSession, market: Market) -> dict[str, Any] | None:
+    """The market's floor as tables: what was ordered, and every trade, computed anew, with its state."""
+    if not market.floors:
+        return None
+    from pyspark.sql.functions import desc
+
+    from isocast.lake.transforms.floors import floor_orders, floor_trades
+
+    code = market.floors[0].code
+    messages = spark.read.format("isocast").option("frame", "messages").load(str(market.data_directory))
+    orders, trades = floor_orders(messages, code), floor_trades(messages, code).cache()
+    made = trades.selectExpr(
+        "count(*) AS trades",
+        "coalesce(sum(quantity), 0) AS volume",
+        "count_if(state = 'confirmed') AS confirmed",
+        "coalesce(max(differing_reports), 0) AS differing",
+    )
+    names = ("trade", "symbol", "price", "quantity", "buy", "sell", "state")
+    newest = trades.orderBy(desc("trade")).limit(_TRADES_SHOWN).select(*names).collect()
+    return {
+        "floor": code,
+        "orders": orders.where(orders.kind == "order").count(),
+        **made.collect()[0].asDict(),
+        "newest": [row.asDict() for row in newest],
+    }
 
 
 def _audit(spark: SparkSession, market: Market) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from isocast.cli.demo_lake import AFTER_CTRL_C_S, PATIENCE_S, LakeBeside, LakeStage, lake_lines, lake_words
+from isocast.cli.demo_trading import floor_words, trading_entries
 from isocast.cli.live_view import can_draw, live_screen
 from isocast.cli.render import line, show_json
 from isocast.cli.skew_text import skew_words
@@ -23,10 +24,11 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.market import Grade
 from isocast.terms.quantities import counted
-from isocast.trials.demo.cast import LogNote, Tone, actors, own_place
+from isocast.trials.demo.cast import LogNote, Tone, own_place, process_count
 from isocast.trials.demo.show import Phase, Show, ShowSettings
 from isocast.trials.demo.staging import set_stage
 from isocast.trials.demo.summary import CustomerLine, Summary
+from isocast.trials.demo.trading import GATEWAYS, missing_packages
 from isocast.trials.evidence import journal_of
 
 __all__ = ["COMMANDS", "DemoOptions", "kept_directory", "next_steps", "run_demo", "summary_lines"]
@@ -39,8 +41,8 @@ _LABEL = 12
 _FAULTS_SHOWN = 12
 
 
-def summary_lines(summary: Summary) -> Iterator[str]:
-    """Lines of at most 100 characters."""
+def summary_lines(summary: Summary, missing: Sequence[str] = ()) -> Iterator[str]:
+    """Lines of at most 100 characters; without the `missing` packages nobody could trade."""
     figures = summary.figures
     interrupted = ", interrupted" if summary.interrupted else ""
     yield ""
@@ -79,6 +81,11 @@ def summary_lines(summary: Summary) -> Iterator[str]:
         f" {counted(summary.gaps, 'message')} missing",
     )
     yield from _entry("rings", *_rings(summary))
+    if summary.trading is not None:
+        for name, texts in trading_entries(summary.trading, summary.victim, summary.story.victim):
+            yield from _entry(name, *texts)
+    if missing:
+        yield from _entry("traders", f"none, without {', '.join(missing)}: pip install 'isocast[accounts,websocket]'")
     for place, customer in enumerate(summary.customers):
         yield from _entry("" if place else "customers", _customer(customer))
     yield from _entry("gaps", f"{summary.gaps:,}" if summary.gaps else "none: every receiver has every sequence, once")
@@ -160,6 +167,10 @@ def next_steps(kept: Market | None, lake: LakeBeside | None = None) -> Iterator[
     event = """'{"kind": "trade", "floor": "XNYS", "symbol": "IBM", "price": "120.00", "quantity": 100, "id": 1}'"""
     yield f"  {command} journal verify {journal}"
     yield f"  {command} journal cat {journal} --limit 20"
+    if kept.floors:
+        books = GATEWAYS[0].database(kept)
+        yield f"  {command} floor verify {journal}"
+        yield f"  {command} accounts show --database sqlite:///{books}"
     if lake is not None and lake.stage is LakeStage.DONE:
         yield f"  {command} lake bars --lake {lake.root} --interval 5s"
         yield f"  {command} lake fairness {config}"
@@ -192,12 +203,16 @@ class DemoOptions:
     as_json: bool = False
     lake: bool = True
     """Whether Spark follows."""
+    traders: bool = True
+    """Whether there is a trading floor, with gateways and traders."""
 
 
 def run_demo(options: DemoOptions) -> int:
     """Show it, sum up; 1 if something was wrong."""
+    missing = missing_packages() if options.traders else ()
     with kept_directory(options.keep, "demo") as directory, own_place() as place:
-        market = set_stage(directory, place, loss=options.loss, seed=options.seed)
+        traders = options.traders and not missing
+        market = set_stage(directory, place, loss=options.loss, seed=options.seed, traders=traders)
         with is_running(market.file):
             summary, lake = shutdown.run(_perform(market, options))
         if options.as_json:
@@ -206,7 +221,7 @@ def run_demo(options: DemoOptions) -> int:
         else:
             of_tables = () if lake is None else lake_lines(lake)
             steps = next_steps(market if options.keep else None, lake)
-            for text in (*summary_lines(summary), *of_tables, *steps):
+            for text in (*summary_lines(summary, missing), *of_tables, *steps):
                 line(text)
     return 1 if summary.faults or (lake is not None and lake.faults) else 0
 
@@ -284,6 +299,7 @@ async def _play(show: Show, lake: LakeBeside | None) -> Summary:
     if lake is not None:
         if show.is_abandoned:
             lake.give_up()
+        lake.trading = summary.trading
         hurried = shutdown.cause() == signal.SIGINT
         await lake.finish(summary.events, AFTER_CTRL_C_S if hurried else PATIENCE_S)
     return summary
@@ -293,7 +309,7 @@ async def _lines(show: Show, lake: LakeBeside | None, playing: asyncio.Task[Summ
     """What happens, and now and then how far it is."""
     market = show.market
     line(
-        f"{len(actors(market))} processes on loopback addresses of this machine;"
+        f"{process_count(market)} processes on loopback addresses of this machine;"
         f" {100 * market.impairment.loss:g} % of all packets get lost; seed {show.settings.seed}"
     )
     sys.stdout.flush()
@@ -326,6 +342,8 @@ def _status(show: Show, lake: LakeBeside | None) -> Iterator[str]:
             f" {counted(int(ledger.total('injected_losses_total')), 'packet')} lost,"
             f" {ledger.total('repairs_received_total'):,} repaired"
         )
+        if show.watch.floor is not None:
+            yield floor_words(show.watch.floor)
     if lake is not None and (show.opened_at or lake.stage is LakeStage.STARTING):
         yield lake_words(lake, show)
 

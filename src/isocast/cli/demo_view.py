@@ -16,6 +16,7 @@ from rich.text import Text
 
 from isocast.cli.demo_lake import LakeBeside, lake_words
 from isocast.cli.demo_run import COMMANDS
+from isocast.cli.demo_trading import floor_line, floor_panel, floor_title
 from isocast.cli.live_view import FAINT, MOTTO, STATES, bars, figures, header, log, panel, picture
 from isocast.cli.world_map import MapLine, Mark, fitted_map, height_for
 from isocast.runtime.disk.scratch import scratch_directory
@@ -25,7 +26,7 @@ from isocast.runtime.watch.status import NodeStatus
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import counted
 from isocast.terms.topology import City
-from isocast.trials.demo.cast import actors, own_place
+from isocast.trials.demo.cast import actors, own_place, process_count
 from isocast.trials.demo.releases import Chunk
 from isocast.trials.demo.show import Phase, Show, ShowSettings
 from isocast.trials.demo.staging import set_stage
@@ -67,7 +68,8 @@ def frame(show: Show, width: int, height: int, now: int, lake: LakeBeside | None
 def _roomy(show: Show, lake: LakeBeside | None, top: Text, width: int, height: int, now: int) -> Layout:
     columns, rows = width - _SIDE - 2, len(show.market.receivers)
     edge = max(len(show.feeds), len(actors(show.market, NodeRole.CUSTOMER)) + 1)
-    upper = max(min(height_for(columns), height - (1 + 2 + rows + 3 + edge + 3 + _LOWER)), 6)
+    lower = _LOWER + (show.watch.floor is not None)
+    upper = max(min(height_for(columns), height - (1 + 2 + rows + 3 + edge + 3 + lower)), 6)
     layout = Layout()
     layout.split_column(
         Layout(top, size=1),
@@ -86,9 +88,19 @@ def _roomy(show: Show, lake: LakeBeside | None, top: Text, width: int, height: i
     )
     layout["lower"].split_row(
         Layout(panel(_curves(show, _CURVES - 2), "Releases (§5)"), size=_CURVES),
-        Layout(_log(show, lake, height)),
+        Layout(name="right"),
     )
+    _right(layout["right"], show, lake, height)
     return layout
+
+
+def _right(layout: Layout, show: Show, lake: LakeBeside | None, height: int) -> None:
+    """The trading floor, if there is one, and what happens."""
+    floor, parts = show.watch.floor, [Layout(_log(show, lake, height))]
+    if floor is not None:
+        rows = max(len(floor.symbols), 1)
+        parts.insert(0, Layout(panel(floor_panel(show, floor), floor_title(floor)), size=rows + 2))
+    layout.split_column(*parts)
 
 
 def _log(show: Show, lake: LakeBeside | None, height: int) -> Panel:
@@ -109,6 +121,7 @@ def _compact(show: Show, lake: LakeBeside | None, top: Text, width: int, height:
         Layout(name="upper", size=upper),
         Layout(_receivers(show, now, wide=False, shown=rows), size=rows + 1),
         Layout(_edge_line(show), size=1),
+        *([] if show.watch.floor is None else [Layout(floor_line(show.watch.floor), size=1)]),
         *([] if lake is None else [Layout(_lake_line(show, lake), size=1)]),
         Layout(log(show.notes, height)),
     )
@@ -126,7 +139,7 @@ def phase(show: Show) -> tuple[str, str]:
     """What is going on, in a few words, and its colour."""
     if show.phase is Phase.SETTING:
         ready = sum([state is ChildState.READY for state in show.children.values()])
-        return f"{len(actors(show.market))} processes start, {ready} are ready", "cyan"
+        return f"{process_count(show.market)} processes start, {ready} are ready", "cyan"
     story = show.story
     who = show.watch.title(story.victim)
     if story.killed_at and not story.whole_at:
@@ -432,7 +445,7 @@ async def _under_way(show: Show) -> None:
 def main(path: str) -> None:
     """Run a demo and write one frame of it."""
     with scratch_directory("demo") as directory, own_place() as place:
-        market = set_stage(directory, place, loss=_LOSS, seed=_SEED)
+        market = set_stage(directory, place, loss=_LOSS, seed=_SEED, traders=True)
         Path(path).write_text(asyncio.run(_frame(market)), encoding="utf-8")
 
 

@@ -17,6 +17,7 @@ from isocast.runtime.operate import shutdown
 
 if TYPE_CHECKING:
     from isocast.runtime.accounts.serving import WayIn
+    from isocast.runtime.accounts.ways_in import Place
     from isocast.runtime.market.model import Market
 
 __all__ = ["app"]
@@ -99,6 +100,7 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
     from isocast.runtime.market.finding import find_market
     from isocast.runtime.net.kernel import forbid_dumps
     from isocast.runtime.operate.floor_change import find_floor
+    from isocast.runtime.operate.supervisor import end_with_supervisor
     from isocast.runtime.watch.logs import LogLevel, configure_logs
 
     with needing_extra("accounts"):
@@ -115,17 +117,46 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
     fees = table.maker_fee_bp, table.taker_fee_bp
     settings = DeskSettings(floor=table.code, currency=table.currency, fee_bp=fees, collar_bp=collar)
     plan = GatewayPlan(market, source, kept, customer, settings, DeskPace(grace_s=grace))
-    ways = _ways(market, folder, https, fix, (certificate, private_key), cancels=cancel_on_disconnect)
+    readiness = _Readiness(table.code, 1 + sum([way is not None for way in (https, fix)]))
+    ways = _ways(market, folder, https, fix, (certificate, private_key), readiness, cancels=cancel_on_disconnect)
+    end_with_supervisor()
 
     async def serve() -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await serve_gateway(
-                    plan, ways, lambda: note(f"isocast: the gateway of floor {table.code} takes orders")
-                )
+                await serve_gateway(plan, ways, readiness.caught_up)
 
     shutdown.run(serve())
     return 0
+
+
+class _Readiness:
+    """Tells people what is ready, and a supervisor when everything is."""
+
+    def __init__(self, floor: str, parts: int) -> None:
+        self._floor = floor
+        self._parts = parts
+
+    def caught_up(self) -> None:
+        """It has heard the sequence up to now."""
+        note(f"isocast: the gateway of floor {self._floor} takes orders")
+        self._one_more()
+
+    def way_in(self, what: str) -> Callable[[Place], None]:
+        """What to call once a server listens."""
+
+        def listens(place: Place) -> None:
+            note(f"isocast: {what} at {place}")
+            self._one_more()
+
+        return listens
+
+    def _one_more(self) -> None:
+        from isocast.runtime.watch.logs import notify
+
+        self._parts -= 1
+        if not self._parts:
+            notify("READY=1")
 
 
 def _ways(
@@ -134,6 +165,7 @@ def _ways(
     https: str | None,
     fix: str | None,
     pair: tuple[Path | None, Path | None],
+    readiness: _Readiness,
     *,
     cancels: bool,
 ) -> list[WayIn]:
@@ -143,20 +175,18 @@ def _ways(
 
     found: list[WayIn] = []
     with needing_extra("websocket"):
-        from isocast.runtime.accounts.ways_in import Place, fix_way, https_way, place_of
-
-    def ready(what: str) -> Callable[[Place], None]:
-        return lambda place: note(f"isocast: {what} at {place}")
+        from isocast.runtime.accounts.ways_in import fix_way, https_way, place_of
 
     if https is not None:
         place = place_of(https, "--https")
         tls = service_tls(market, TRADING_GATEWAY, place.address, *pair)
-        found.append(https_way(place, tls, ready("HTTP on this machine alone" if tls is None else "HTTPS")))
+        said = "HTTP on this machine alone" if tls is None else "HTTPS"
+        found.append(https_way(place, tls, readiness.way_in(said)))
     if fix is not None:
         place = place_of(fix, "--fix")
         tls = service_tls(market, TRADING_GATEWAY, place.address, *pair)
         said = "FIX on this machine alone" if tls is None else "FIX with TLS"
-        found.append(fix_way(place, tls, folder, ready(said), cancels=cancels))
+        found.append(fix_way(place, tls, folder, readiness.way_in(said), cancels=cancels))
     return found
 
 

@@ -1,9 +1,11 @@
 """The stage: a market file that is sound, whose delays are honest and whose times keep it lively."""
 
+import stat
 from pathlib import Path
 
 import pytest
 from tests.trials.demo.canned import canned_market
+from tests.trials.demo.canned_trading import trading_market
 
 from isocast.runtime.market.file import read_market
 from isocast.runtime.market.founding import is_new
@@ -12,9 +14,11 @@ from isocast.runtime.market.model import DelayModel, Market, NodeRole
 from isocast.runtime.market.rules import slowest_pair
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import Grade
-from isocast.trials.demo.cast import DemoNetwork, actors
+from isocast.trials.demo.books import gateway_command, read_books
+from isocast.trials.demo.cast import DemoNetwork, actors, process_count
 from isocast.trials.demo.floors import FLOORS
 from isocast.trials.demo.staging import set_stage
+from isocast.trials.demo.trading import GATEWAYS, token_file
 
 
 @pytest.fixture
@@ -72,3 +76,30 @@ def test_loss_seed_and_place_are_the_visitor_s(tmp_path: Path) -> None:
     assert {plan.address.rpartition(".")[0] for plan in market.nodes} == {"127.99.3"}
     assert market.data_group().startswith("239.99.3.")
     assert market.line_group("tokyo").startswith("239.99.3.")
+
+
+# ---- traders
+
+
+def test_a_market_with_traders_has_a_floor_gateways_and_books(tmp_path: Path) -> None:
+    market = trading_market(tmp_path)
+    assert [floor.code for floor in market.floors] == ["XISO"]
+    assert process_count(market) == len(actors(market)) + 2 == 21
+    for gateway in GATEWAYS:
+        assert market.node(gateway.source).role is NodeRole.PRIMARY_SOURCE
+        books = read_books(market, gateway)
+        assert books.audit.is_sound
+        assert books.cities == {seat.account: seat.city for seat in gateway.traders}, "as the show numbers them"
+        assert stat.S_IMODE(gateway.folder(market).stat().st_mode) == 0o700
+        for seat in gateway.traders:
+            token = token_file(market, seat)
+            assert stat.S_IMODE(token.stat().st_mode) == 0o600
+            secret = token.read_text(encoding="ascii").strip()
+            assert secret not in " ".join(gateway_command(market, gateway)), "everybody can read a command line"
+
+
+def test_a_market_without_traders_is_as_it_was(tmp_path: Path) -> None:
+    market = canned_market(tmp_path)
+    assert market.floors == ()
+    assert process_count(market) == len(actors(market)) == 17
+    assert not any(gateway.name in market.by_name for gateway in GATEWAYS)

@@ -17,6 +17,7 @@ __all__ = [
     "site_curves",
     "site_skew",
     "skew_totals",
+    "with_opaque",
     "worst_messages",
 ]
 
@@ -41,6 +42,16 @@ MESSAGE_COLUMNS = (
 """What these steps need of `released`: whoever reads no more reads faster."""
 _ACCURACY = 100_000
 """An error of one in so many ranks."""
+
+
+def with_opaque(released: DataFrame, messages: DataFrame) -> DataFrame:
+    """What was released, with a row for each opaque message as well: it has no floor and no symbol."""
+    nothing = {"floor": F.lit(""), "symbol": F.lit(""), "flags": F.lit(0), "event_ns": F.col("sent_ns")}
+    columns = [
+        nothing.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name)
+        for field in released.select(*MESSAGE_COLUMNS).schema
+    ]
+    return released.select(*MESSAGE_COLUMNS).unionByName(messages.select(*columns))
 
 
 def message_releases(released: DataFrame) -> DataFrame:

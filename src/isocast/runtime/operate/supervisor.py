@@ -175,6 +175,15 @@ class Supervisor:
         self._ears.clear()
         scratch.remove(self._directory)
 
+    async def stop(self, name: str) -> None:
+        """SIGTERM to one child, SIGKILL if it does not obey, and wait for it; it is not started again."""
+        self._dismiss(self.children[name])
+        task = self._tasks[name]
+        _, slow = await asyncio.wait([task], timeout=STOP_S)
+        if slow:
+            _send(self.children[name].pid, signal.SIGKILL)
+            await asyncio.wait([task], timeout=_KILL_S)
+
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to one child, as a drill does; one that it ends by is started again."""
         _send(self.children[name].pid, number)

@@ -18,8 +18,20 @@ from enum import Enum, auto
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.terms.errors import TransportError
 from isocast.terms.market import Grade
+from isocast.trials.demo.trading import FLOOR_CODE, FLOOR_TABLE, GATEWAYS, SYMBOLS
 
-__all__ = ["JITTER_MS", "DemoNetwork", "LogNote", "Tone", "actors", "kind_of", "market_text", "own_place", "table"]
+__all__ = [
+    "JITTER_MS",
+    "DemoNetwork",
+    "LogNote",
+    "Tone",
+    "actors",
+    "kind_of",
+    "market_text",
+    "own_place",
+    "process_count",
+    "table",
+]
 
 
 # A place of its own for each market on loopback: addresses and groups that no other market of this machine uses.
@@ -147,14 +159,29 @@ _CAST = (
     ("A place for `isocast listen`, or for a program of yours.", NodeRole.CUSTOMER, _SEATS),
 )
 
+_DESKS: dict[str, dict[str, object]] = {gateway.source: {"city": gateway.city} for gateway in GATEWAYS}
+_GATEWAY_SEATS: dict[str, dict[str, object]] = {
+    gateway.name: {"city": gateway.city, "lines": list(gateway.lines), **_COMPLETE, "start": False}
+    for gateway in GATEWAYS
+}
+_TRADING_CAST = (
+    ("Gateways publish the orders of their traders here.", NodeRole.PRIMARY_SOURCE, _DESKS),
+    ("As these the gateways hear the sequence; they are processes of their own.", NodeRole.CUSTOMER, _GATEWAY_SEATS),
+)
+
 
 def actors(market: Market, *roles: NodeRole) -> tuple[NodePlan, ...]:
     """Who is started, of these roles or of all; other places are kept for visitors."""
     return tuple([plan for plan in market.nodes if plan.start and (not roles or plan.role in roles)])
 
 
-def market_text(place: DemoNetwork, *, loss: float, seed: int) -> str:
-    """The file of the show's market."""
+def process_count(market: Market) -> int:
+    """Nodes, and the gateways of a floor."""
+    return len(actors(market)) + (len(GATEWAYS) if market.floors else 0)
+
+
+def market_text(place: DemoNetwork, *, loss: float, seed: int, traders: bool = False) -> str:
+    """The file of the show's market, with a floor and gateways or without."""
     parts = [
         '# The market of `isocast demo`; `isocast config keys` explains every key.\n\nname = "demo"\n',
         '# A show ends with its machine: what kill -9 cannot take is enough here.\ndurability = "process"\n',
@@ -171,16 +198,26 @@ def market_text(place: DemoNetwork, *, loss: float, seed: int) -> str:
             "What makes one machine a world.",
             {"enabled": True, "loss": loss, "jitter": f"{JITTER_MS}ms", "delay": "cities", "seed": seed},
         ),
-        *_nodes(place),
+        *_nodes(place, (*_CAST, *(_TRADING_CAST if traders else ()))),
+        *(_floor() if traders else ()),
     ]
     return "\n".join(parts)
 
 
-def _nodes(place: DemoNetwork) -> Iterable[str]:
+def _floor() -> Iterable[str]:
+    comment = "A floor without an exchange in the middle: every primary receiver runs it (§7.3)."
+    yield table(f"floor.{FLOOR_CODE}", comment, {**FLOOR_TABLE, "sources": list(_SOURCES)})
+    for symbol in SYMBOLS:
+        yield table(f"[floor.{FLOOR_CODE}.symbols]", "", symbol)
+
+
+def _nodes(
+    place: DemoNetwork, cast: Iterable[tuple[str, NodeRole, Mapping[str, Mapping[str, object]]]]
+) -> Iterable[str]:
     """Numbers are written down, since they are what others remember a node by."""
     numbers: dict[str, int] = {}
     address = 0
-    for text, role, members in _CAST:
+    for text, role, members in cast:
         comment = text
         for name, values in members.items():
             address += 1

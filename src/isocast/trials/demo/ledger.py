@@ -25,6 +25,17 @@ class StatusLedger:
         lives = self._lives.get(name)
         return None if not lives else max(lives.values(), key=lambda status: status.at_ns)
 
+    def alarms(self, prefix: str) -> list[tuple[str, str]]:
+        """Alarms whose code begins so, over all lives: by whom, and what; each once."""
+        found = [
+            (status.name, alarm.text)
+            for lives in self._lives.values()
+            for status in lives.values()
+            for alarm in status.alarms
+            if alarm.code.startswith(prefix)
+        ]
+        return list(dict.fromkeys(found))
+
     def total(self, counter: str, names: Iterable[str] | None = None) -> int:
         """A counter of some nodes, all if none are named, summed over their lives."""
         chosen = self._lives if names is None else names

@@ -10,12 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from isocast.runtime.market.model import Market, NodePlan
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.operate.supervisor import Child, ChildState
 from isocast.terms.instants import SECOND
 from isocast.trials.demo.cast import LogNote, Tone, actors
 from isocast.trials.demo.floors import FLOORS, Feed
 from isocast.trials.demo.releases import one_way_ns
+from isocast.trials.demo.session import TradingSession
 from isocast.trials.demo.staging import DemoStage
 from isocast.trials.demo.story import Story
 from isocast.trials.demo.summary import Summary, read_proof, sum_up
@@ -31,8 +32,11 @@ _KILL_AT = 0.45
 """Of the show: late enough to have seen the peace before, early enough to see the end."""
 _PAUSE = 0.05
 """Of the show: how long the others go on without the victim."""
-_SETTLE_S = 40.0
-"""For everything that was published to be released everywhere, after the floors have closed."""
+_SETTLE_S = 60.0
+"""For everything that was published to be released everywhere, and every trade to be final, after the floors have
+closed."""
+_QUIET_LOOKS = 4
+"""At what everybody says, of the same contents: two of theirs."""
 _COUNTED_S = 1.1
 """Nodes bring some of their counts up to date once a second."""
 
@@ -74,6 +78,8 @@ class Show:
         self.on_note: Callable[[LogNote], None] | None = None
         self.watch = MarketWatch(market, self.note)
         self.story = Story()
+        self.session = TradingSession(market, settings.seed, self.note) if market.floors else None
+        """Of the market's trading floor, if it has one."""
         self.feeds = [Feed(plan, settings.seed) for plan in FLOORS if plan.source in market.by_name]
         self.children: dict[str, ChildState] = {}
         """Where each process stands."""
@@ -131,7 +137,7 @@ class Show:
             await stage.all_ready()
             nodes = len(actors(self.market))
             took = (time.time_ns() - self.began_at) / SECOND
-            self.note(Tone.RING, f"All {nodes} processes are ready after {took:.1f} s; the floors open")
+            self.note(Tone.RING, f"All {nodes} nodes are ready after {took:.1f} s; the floors open")
             await self._perform(stage, group)
             if not self._abandoned.is_set():
                 await asyncio.sleep(_COUNTED_S)
@@ -146,6 +152,8 @@ class Show:
             group.create_task(feed.run(self.market, self._going, place / len(self.feeds) / 10))
             for place, feed in enumerate(self.feeds)
         ]
+        if self.session is not None:
+            feeding.append(group.create_task(self.session.run(stage, self._going)))
         telling = group.create_task(self._tell(stage))
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.seconds):
@@ -156,7 +164,7 @@ class Show:
         self.note(Tone.RING, "The floors close; what is on its way is released")
         if not self.story.killed_at:
             telling.cancel()
-        settling = group.create_task(self._settle([*feeding, telling]))
+        settling = group.create_task(self._settle(stage, [*feeding, telling]))
         abandoning = group.create_task(self._abandoned.wait())
         await asyncio.wait([settling, abandoning], return_when=asyncio.FIRST_COMPLETED)
         for task in (*feeding, telling, settling, abandoning):
@@ -168,16 +176,24 @@ class Show:
         await asyncio.sleep(_KILL_AT * seconds)
         await self.story.play(stage, self.watch, self.note, _PAUSE * seconds)
 
-    async def _settle(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+    async def _settle(self, stage: DemoStage, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Until everything that was promised is everywhere, and whoever was killed is on the ring again."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
                 await asyncio.wait(tasks)
-                while not self._is_settled():  # noqa: ASYNC110  # Nobody signals what nodes say.
+                if self.session is not None and self.watch.floor is not None:
+                    await self.session.settle(stage, self.watch.floor)
+                looks = 0
+                while looks < _QUIET_LOOKS:
                     await asyncio.sleep(_LOOK_S / 2)
+                    # Whoever has just released may have something to say to it: once more.
+                    looks = looks + 1 if self._is_settled() else 0
 
     def _is_settled(self) -> bool:
-        wanted = 1 + sum([feed.messages for feed in self.feeds])
+        """Whether everybody has released all that sources took: feeds, and what gateways and arbiters published."""
+        sources = [plan.name for plan in actors(self.market, NodeRole.PRIMARY_SOURCE)]
+        taken = self.watch.ledger.total("publishes_accepted_total", sources)
+        wanted = 1 + max(taken, sum([feed.messages for feed in self.feeds]))
         return all(self.watch.next_sequence(plan) == wanted for plan in actors(self.market) if _must_have_all(plan))
 
     async def _look(self) -> None:
@@ -200,7 +216,7 @@ class Show:
         # Who was in a hurry twice did not wait for the last answers.
         known = None if self._abandoned.is_set() else published
         evidence = read_proof(self.market, known)
-        return sum_up(
+        summary = sum_up(
             self.market,
             evidence,
             self.watch.ledger,
@@ -210,6 +226,14 @@ class Show:
             rings=len(self.watch.rings),
             published=published,
         )
+        return self._with_trading(summary) if self.market.floors else summary
+
+    def _with_trading(self, summary: Summary) -> Summary:
+        from isocast.trials.demo.trading_summary import judge_trading  # noqa: PLC0415 - its packages are an extra's
+
+        alarms = [f"{name}: {text}" for name, text in self.watch.ledger.alarms("floor-")]
+        complete = not self._abandoned.is_set()
+        return summary.with_trading(judge_trading(self.market, is_complete=complete, alarms=alarms))
 
 
 def _must_have_all(plan: NodePlan) -> bool:

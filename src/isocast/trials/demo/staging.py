@@ -20,6 +20,7 @@ from isocast.runtime.operate.nursery import Nursery
 from isocast.runtime.operate.supervisor import Child, ChildState, Life, Supervisor, node_command
 from isocast.terms.errors import NodeFailedError
 from isocast.trials.demo.cast import DemoNetwork, actors, market_text
+from isocast.trials.demo.trading import GATEWAYS
 
 __all__ = ["DemoStage", "new_nursery", "prepare", "set_stage"]
 
@@ -39,9 +40,18 @@ _MODULES = (
 """What nodes import."""
 
 
-def set_stage(directory: Path, place: DemoNetwork, *, loss: float, seed: int) -> Market:
-    """The market file with its keys, every node declared new."""
-    return prepare(directory, market_text(place, loss=loss, seed=seed))
+_TRADING_MODULES = ("isocast.runtime.accounts.ways_in", "isocast.cli.trading_gateway")
+"""What gateways import beyond that."""
+
+
+def set_stage(directory: Path, place: DemoNetwork, *, loss: float, seed: int, traders: bool = False) -> Market:
+    """The market file with its keys, every node declared new; with traders, the books of their gateways, too."""
+    market = prepare(directory, market_text(place, loss=loss, seed=seed, traders=traders))
+    if traders:
+        from isocast.trials.demo.books import found_books  # noqa: PLC0415 - its packages belong to an extra
+
+        found_books(market, GATEWAYS)
+    return market
 
 
 def new_nursery(commands: Sequence[str] = ()) -> Nursery:
@@ -82,7 +92,8 @@ class DemoStage:
         self._held: dict[str, asyncio.Event] = {}
         self._opened = AsyncExitStack()
         self._is_shared = nursery is not None
-        self._nursery = nursery or new_nursery(commands)
+        self._gateways = _gateway_commands(market)
+        self._nursery = nursery or new_nursery((*commands, *(_TRADING_MODULES if self._gateways else ())))
         self._supervisor = Supervisor(self._on_change, log_directory=self._file.parent / "logs", launch=self._launch)
 
     async def __aenter__(self) -> Self:
@@ -93,6 +104,8 @@ class DemoStage:
             opened.callback(self._let_all)
             for plan in actors(self.market):
                 await self._supervisor.start(plan.name, node_command(self._file, plan.name))
+            for name, command in self._gateways.items():
+                await self._supervisor.start(name, command)
             self._opened = opened.pop_all()
         return self
 
@@ -104,22 +117,42 @@ class DemoStage:
         """The processes by the names of their nodes."""
         return self._supervisor.children
 
+    @property
+    def gateways(self) -> tuple[str, ...]:
+        """The processes that are no nodes of the ring's market, but trade in it."""
+        return tuple(self._gateways)
+
     async def all_ready(self) -> None:
-        """Wait until every node can do its work; NodeFailedError that says why one cannot."""
+        """Wait until every node can do its work; NodeFailedError that says why one cannot.
+
+        Gateways are ready later: they hear the sequence first.
+        """
+        nodes = [child for name, child in self.children.items() if name not in self._gateways]
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                while not all(child.ready.is_set() for child in self.children.values()):
+                while not all(child.ready.is_set() for child in nodes):
                     self._changed.clear()
                     await self._changed.wait()
                     self._insist()
         except TimeoutError:
-            waiting = [child for child in self.children.values() if not child.ready.is_set()]
+            waiting = [child for child in nodes if not child.ready.is_set()]
             reasons = "; ".join([f"{child.name}: {child.status or 'says nothing'}" for child in waiting[:3]])
             more = f" and {len(waiting) - 3} more" if len(waiting) > 3 else ""  # noqa: PLR2004
             raise NodeFailedError(
-                f"{len(waiting)} of {len(self.children)} nodes are not ready after {_PATIENCE_S:.0f} s"
+                f"{len(waiting)} of {len(nodes)} nodes are not ready after {_PATIENCE_S:.0f} s"
                 f" ({reasons}{more}); `isocast doctor` checks multicast, buffers and clock of this machine"
             ) from None
+
+    async def gateways_ready(self) -> None:
+        """Wait until every gateway takes orders; NodeFailedError that says why one never will."""
+        while not all(self.children[name].ready.is_set() for name in self._gateways):
+            self._changed.clear()
+            await self._changed.wait()
+            self._insist()
+
+    async def stop_gateways(self) -> None:
+        """End them in order: from then on nobody publishes an order."""
+        await asyncio.gather(*[self._supervisor.stop(name) for name in self._gateways])
 
     def kill(self, name: str) -> int | None:
         """End a node by SIGKILL, and let it stay down until `let` says otherwise; the number of its process."""
@@ -143,7 +176,7 @@ class DemoStage:
             self.let(name)
 
     async def _launch(self, command: Sequence[str], environment: Mapping[str, str], output: Path | None) -> Life:
-        name = command[command.index("--name") + 1]
+        name = command[command.index("--name") + 1] if "--name" in command else ""
         held = self._held.get(name)
         if held is not None:
             await held.wait()
@@ -159,6 +192,15 @@ class DemoStage:
             failing = child.state is ChildState.PAUSING and child.starts >= _FAILURES
             if child.state is ChildState.REFUSED or (failing and not child.ready.is_set()):
                 raise NodeFailedError(f"{child.name} does not start: {_why(child)}")
+
+
+def _gateway_commands(market: Market) -> dict[str, tuple[str, ...]]:
+    """How the gateways of a market with the show's floor are started, by name."""
+    if not market.floors or any(gateway.name not in market.by_name for gateway in GATEWAYS):
+        return {}
+    from isocast.trials.demo.books import gateway_command  # noqa: PLC0415 - its packages belong to an extra
+
+    return {gateway.name: gateway_command(market, gateway) for gateway in GATEWAYS}
 
 
 def _why(child: Child) -> str:

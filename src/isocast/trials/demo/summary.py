@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +14,15 @@ from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.terms.instants import SECOND
 from isocast.terms.market import Grade, Mic
 from isocast.terms.timing import Formula, latency
-from isocast.trials.demo.cast import actors
+from isocast.trials.demo.cast import actors, process_count
 from isocast.trials.demo.ledger import StatusLedger
 from isocast.trials.demo.releases import ReleaseFigures, Releases, one_way_ns
 from isocast.trials.demo.story import Story
 from isocast.trials.evidence import Journals, journal_of, read_journals
 from isocast.wire.journal_blocks import BlockView
+
+if TYPE_CHECKING:
+    from isocast.trials.demo.trading_summary import TradingSummary
 
 __all__ = ["CustomerLine", "JudgedCopy", "Proof", "Summary", "read_proof", "sum_up"]
 
@@ -181,6 +185,12 @@ class Summary:
     victim: str
     faults: tuple[str, ...]
     """What was wrong; empty: nothing."""
+    trading: TradingSummary | None = None
+    """What the traders did; None: there were none."""
+
+    def with_trading(self, trading: TradingSummary) -> Summary:
+        """The same, with what the traders did, and what was wrong with it."""
+        return replace(self, trading=trading, faults=(*self.faults, *trading.faults))
 
     @property
     def ratio(self) -> float:
@@ -224,6 +234,7 @@ class Summary:
             "early": self.early,
             "customers": [line.as_json() for line in self.customers],
             "killed": _killed(story),
+            "trading": None if self.trading is None else self.trading.as_json(),
             "faults": list(self.faults),
         }
 
@@ -279,7 +290,7 @@ def sum_up(
         interrupted=interrupted,
         seed=market.impairment.seed,
         loss=market.impairment.loss,
-        nodes=len(actors(market)),
+        nodes=process_count(market),
         messages=proof.messages,
         events=proof.events,
         published=sum(published.values()),

@@ -19,6 +19,7 @@ from isocast.runtime.watch.status import NodeStatus, StatusAnswer, node_target, 
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import counted
 from isocast.trials.demo.cast import Tone, actors
+from isocast.trials.demo.floor_record import FloorRecord
 from isocast.trials.demo.ledger import StatusLedger
 from isocast.trials.demo.releases import Chunk, Releases
 from isocast.trials.evidence import journal_of
@@ -71,6 +72,8 @@ class MarketWatch:
         self.rings: dict[str, WatchedRing] = {}
         """Every ring that was seen, by its epoch."""
         self.releases = Releases(market)
+        self.floor = FloorRecord(market.floors[0].code) if market.floors else None
+        """The market's trading floor, if it has one."""
         self.recent: deque[Chunk] = deque(maxlen=_CHUNKS_SHOWN)
         """The newest tokens that every place has released."""
         self.losses: dict[str, int] = {}
@@ -139,6 +142,8 @@ class MarketWatch:
             cursor = self._cursor(plan.name, journal_of(self.market, plan.name))
             for block in cursor.read():
                 chunk = self.releases.add(plan.name, block)
+                if self.floor is not None:
+                    self.floor.take(block)
                 if len(chunk.released) == len(self.market.receivers):
                     self._see_release(chunk)
 
