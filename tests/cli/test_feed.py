@@ -16,7 +16,7 @@ from tests.feeds.itch_samples import frame
 from isocast.cli.main import main
 from isocast.feeds.captures import write_capture
 from isocast.feeds.mappings import read_mapping
-from isocast.feeds.mold import end_of_session, packetise
+from isocast.feeds.mold import end_of_session, heartbeat, packetise
 from isocast.feeds.outcomes import ADVICE, FeedFault
 
 ROOT = Path(__file__).parents[2]
@@ -218,15 +218,22 @@ def trades_in_packets(count: int) -> list[bytes]:
     return list(packetise("ISO", 1, frame(*trades), room=300))
 
 
-def test_a_capture_whose_tail_is_lost_is_not_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = capture_of(tmp_path / "tail.pcap", *trades_in_packets(30), end_of_session("ISO", 253))
+@pytest.mark.parametrize(
+    "last, what",
+    [(end_of_session("ISO", 253), "the end of the session"), (heartbeat("ISO", 253), "a heartbeat")],
+    ids=["end", "heartbeat"],
+)
+def test_a_capture_whose_tail_is_lost_is_not_sound(
+    last: bytes, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = capture_of(tmp_path / "tail.pcap", *trades_in_packets(30), last)
     told = run_json(capsys, 1, "show", path)
     assert told["faults"]["gap"]["count"] == 222
     (session,) = told["sessions"]
     assert (session["messages"], session["missing"], session["gaps"], session["last"]) == (30, 222, 1, 252)
     assert session["first_gaps"] == [{"first": 31, "last": 252, "messages": 222}]
     out = run(capsys, 1, "show", path)
-    assert "messages 31 to 252 are missing, as the end of the session says" in out
+    assert f"messages 31 to 252 are missing, as {what} says" in " ".join(out.split())
     assert "Sound" not in out
 
 
