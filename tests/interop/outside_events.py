@@ -221,3 +221,5 @@ def _traded(
             out.put(EventKind.TRADE, place, time, price=price, size=size, flags=flags, id=number, reference=ord(cross))
         case "112":
             out.put(EventKind.TRADE_CANCEL, place, time, id=int(message["trade"]))
+        case _:
+            pass

@@ -76,6 +76,8 @@ def read(layout: str, body: bytes, *, big: bool) -> Fields:
                 found[name] = piece.decode("latin-1")
             case "s":
                 found[name] = piece.decode("latin-1").rstrip(" \0")
+            case _:
+                assert form == "-", f"{name} has no form {form}"
     return found
 
 

@@ -19,6 +19,7 @@ import pytest
 from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import MIDNIGHT, OPEN, frame
 from tests.feeds.test_itch_decoder import decode
+from tests.feeds.test_itch_streams import read as read_stream
 from tests.feeds.test_itch_streams import session
 
 from isocast.feeds.itch_streams import SoupPackets
@@ -175,6 +176,21 @@ def test_a_decoder_of_blocks_says_what_a_decoder_of_messages_says(seed: int, chu
     events, log = decode(frame(*messages), chunk, strict=True)
     assert events.tolist() == reference.rows
     assert log.total_messages == len(messages)
+
+
+def test_itchfeed_cuts_a_file_without_lengths_where_we_do() -> None:
+    """Its messages know their sizes: it finds the next one by the type of this one."""
+    raw = b"".join(order_flow(7, 2_000))
+    reference = Reference()
+    parser = itchfeed.MessageParser()
+    at = count = 0
+    while at < len(raw):
+        end = at + itchfeed.msgs[raw[at : at + 1]].message_size
+        reference.see(parser.get_message_type(raw[at:end]))
+        at, count = end, count + 1
+    events, log = read_stream(raw, "none", 1_000)
+    assert events.tolist() == reference.rows
+    assert log.total_messages == count
 
 
 def written(seed: int) -> tuple[EventArray, bytes]:

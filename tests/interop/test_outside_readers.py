@@ -177,9 +177,14 @@ def any_value(random: Random, name: str, width: int, form: str, start: int) -> i
             return random.choice([0, 1, random.randrange(1 << 8 * width)])
         case "conditions" | "wrong_conditions":
             return "".join(random.choice(places) for places in ("@ CNR", " FO45679", " LTUZ", " BEHIKMPQVX"))
-    if form == "a":
-        return "".join(random.choice(" 0123456789ABCDEFGHIJKLMNOPQRSTUVWX") for _ in range(width))
-    return random.randrange(1 << 8 * width)
+        case _ if form == "a":
+            return "".join(random.choice(" 0123456789ABCDEFGHIJKLMNOPQRSTUVWX") for _ in range(width))
+        case _:
+            return random.randrange(1 << 8 * width)
+
+
+def any_fields(random: Random, layout: str, start: int) -> Fields:
+    return {name: any_value(random, name, width, form, start) for name, width, form in fields_of(layout)}
 
 
 def tape_day(family: Family, feed: str, seed: int, start: int) -> list[bytes]:
@@ -191,10 +196,8 @@ def tape_day(family: Family, feed: str, seed: int, start: int) -> list[bytes]:
     packets, sequence = [], 1
     while kinds:
         count = min(random.randint(1, 5), len(kinds))
-        messages = []
-        for kind in (kinds.pop() for _ in range(count)):
-            fields = {name: any_value(random, name, *rest, start) for name, *rest in fields_of(family.layouts[kind])}
-            messages.append((kind, family.body(kind, fields)))
+        chosen = [kinds.pop() for _ in range(count)]
+        messages = [(kind, family.body(kind, any_fields(random, family.layouts[kind], start))) for kind in chosen]
         top: Fields = {"feed": feed, "resent": "O", "session": "OUTSIDER", "sequence": sequence, "version": 2}
         packets.append(family.datagram({**top, "sent": start + sequence}, messages))
         sequence += count
@@ -221,9 +224,10 @@ def nyse_day(family: Family, seed: int, start: int, delay: int) -> list[bytes]:
     for now in sorted(start + random.randrange(60 * BILLION) for _ in range(1_500)):
         if now // BILLION != second:
             second = now // BILLION
-            send(now, *(("2", {"system": system, "second": second}) for system in (1, 2)))
+            for system in (1, 2):
+                send(now, ("2", {"system": system, "second": second}))
         kind = random.choice([kind for kind in family.layouts if kind not in ("1", "2", "3")])
-        fields = {name: any_value(random, name, *rest, now) for name, *rest in fields_of(family.layouts[kind])}
+        fields = any_fields(random, family.layouts[kind], now)
         fields |= {"second": now // BILLION, "ns": now % BILLION, "index": random.randrange(8)}
         fields |= {"order": random.randrange(40), "new": 40 + random.randrange(40), "printed": random.randrange(2)}
         fields |= {"price": random.randrange(1 << 20) * random.choice([1, 100]), "execution": random.randrange(1 << 20)}
@@ -274,9 +278,8 @@ def test_the_tables_read_what_they_wrote() -> None:
     random = Random(5)
     for family in (CTA, UTP, XDP, PILLAR):
         for kind, layout in family.layouts.items():
-            fields = {
-                name: any_value(random, name, *rest, AFTER) for name, *rest in fields_of(layout) if rest[-1] != "-"
-            }
+            meaning = " ".join(word for word in layout.split() if not word.endswith("-"))
+            fields = any_fields(random, meaning, AFTER)
             body = family.body(kind, fields)
             assert body.startswith(write(layout, fields, big=family.big))
             raw = family.datagram({"feed": kind[0]}, [(kind, body)])
