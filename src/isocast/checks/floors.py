@@ -41,9 +41,10 @@ _TOKENS_MAX: Final = 4_096
 class FloorJudges:
     """All that judge one floor by its transcript: T4, T6, T7 and T8."""
 
-    def __init__(self) -> None:
-        """Before anything was entered."""
-        self._judges = (PriceTime(), OrderPaths(), SealedBids(), KeptOrder())
+    def __init__(self, *, honest: bool = True) -> None:
+        """Before anything was entered. Only where traders number honestly does T8 speak of the market."""
+        judges = (PriceTime(), OrderPaths(), SealedBids())
+        self._judges = (*judges, KeptOrder()) if honest else judges
 
     def step(self, transcript: FloorTranscript) -> list[FloorWrong]:
         """The next token; what is wrong in it."""
@@ -98,7 +99,7 @@ class FloorChecker:
         if not fact.again and number > self._view.site(fact.site).released:
             self._report("T1", fact.at, f"{who} applied token {number}, which it has not released")
         for trade in fact.trades if self._agreement else ():
-            # Elsewhere a tentative trade of a token that is still to be cut off may have the number.
+            # Elsewhere a tentative trade of a token that is still to be cut off may have the number, until it is.
             self._compare(fact.at, who, trade, "makes")
         site = self._site(fact.site)
         site.steps[number] = fact
@@ -151,8 +152,8 @@ class FloorChecker:
         site.ordered = {order: place for order, place in site.ordered.items() if place[0] <= last}
         site.transcripts = {number: kept for number, kept in site.transcripts.items() if number <= last}
         site.judges = FloorJudges()
-        for kept in site.transcripts.values():
-            site.judges.step(kept)
+        for transcript in site.transcripts.values():
+            site.judges.step(transcript)
         site.filled = {
             order: kept for order, fills in site.filled.items() if (kept := [fill for fill in fills if fill[0] <= last])
         }
@@ -198,8 +199,12 @@ class FloorChecker:
             self._report("T2", at, f"{who} {does} {trade}, but {known} was confirmed")
 
     def finish(self, end: EndOfRun) -> None:
-        """All that traded is confirmed everywhere."""
+        """All that traded is confirmed everywhere, and whatever else was made under the same numbers is taken back."""
         most = len(self._confirmed)
+        for node in end.floor:
+            for step in self._site(node).steps.values():
+                for trade in step.trades:
+                    self._compare(end.now, f"at the end {describe(node)}", trade, "still has")
         for node, (made, confirmed) in end.floor.items():
             who = describe(node) if node else "a customer"
             if confirmed < made:

@@ -498,11 +498,11 @@ def _has_reached(stop: _Order, price: int | None) -> bool:
 
 
 def _is_decided(lot: _Fields, at: int) -> bool:
-    return lot["auction"] != "dutch" and at >= lot["closes_at"] + lot["window_ns"]
+    return bool(lot["auction"] != "dutch" and at >= lot["closes_at"] + lot["window_ns"])
 
 
 def _rule_price(terms: _Fields, resting: _Order, incoming: _Order) -> int:
-    rule, tick = terms["price_rule"], terms["tick"]
+    rule, tick = terms["price_rule"], int(terms["tick"])
     if rule == "resting" or incoming.is_market:
         return resting.price
     if rule == "midpoint":

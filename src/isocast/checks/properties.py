@@ -321,7 +321,8 @@ _ALL = (
         "A confirmed trade is the same at every site, is never changed or taken back, and follows on the one before it."
         " When a site takes it for confirmed, every member of the ring that issued the token really holds the token"
         " with its report. A customer who has only the sequence takes for confirmed what a site did before. Once faults"
-        " stop, all trades are confirmed, at every correct site and for that customer.",
+        " stop, all trades are confirmed, and whatever else was made under their numbers is taken back, at every"
+        " correct site and for that customer.",
         "Money was paid for a trade that does not exist.",
     ),
     Property(
