@@ -134,6 +134,8 @@ class PriceTime:
         self._auction: list[_Fields] = []
         """Trades of the auction that is under way."""
         self._wrong: list[FloorWrong] = []
+        self.judged: dict[str, int] = {}
+        """Trades by rule."""
 
     def step(self, transcript: FloorTranscript) -> list[FloorWrong]:
         """The next token; what is wrong in it."""
@@ -145,6 +147,9 @@ class PriceTime:
                 self._said(act, said.kind, said.fields)
             self._settle(act)
         return self._wrong
+
+    def _count(self, rule: str, trades: int = 1) -> None:
+        self.judged[rule] = self.judged.get(rule, 0) + trades
 
     def _tell(self, rule: str, trade: _Fields, text: str) -> None:
         number = trade["number"]
@@ -390,6 +395,7 @@ class PriceTime:
 
     def _judge_pair(self, symbol: _Symbol, resting: _Order, incoming: _Order, trade: _Fields) -> None:
         rule = f"continuous, {symbol.terms['price_rule']}"
+        self._count(rule)
         best = symbol.best(is_buy=resting.is_buy)
         if best is not resting and (best is None or best.level <= resting.level):
             better = "nobody" if best is None else f"order {best.id} at {best.price}"
@@ -421,6 +427,7 @@ class PriceTime:
         is_batch = act.moment is FloorMoment.END
         share = "batch" if is_batch else symbol.terms["share"]
         rule = f"uniform price, {share}"
+        self._count(rule, len(trades))
         if any(trade["price"] != price for trade in trades):
             self._tell(rule, trades[0], "an auction at several prices")
         if not symbol.doubtful:
@@ -468,12 +475,14 @@ class PriceTime:
     # Offers and lots -------------------------------------------------------------------------------------------
 
     def _judge_offer(self, number: int, trade: _Fields) -> None:
+        self._count("offer")
         offer = self._offers.get(number)
         if offer is None or trade["price"] != offer["price"]:
             self._tell("offer", trade, f"of offer {number}, not at its price")
 
     def _judge_lot(self, act: FloorAct, lot: _Lot, trade: _Fields) -> None:
         fields, number = lot.fields, trade["sell"]
+        self._count("dutch" if fields["auction"] == "dutch" else "second price")
         if fields["auction"] == "dutch":
             price = max(fields["reserve"], fields["start"] - fields["step"] * (self._token - lot.opened))
             if trade["price"] != price or act.fields.get("ceiling", 0) < price:
