@@ -7,7 +7,8 @@ numbers, `events` with objects. The yardstick is the plainest book that matches,
 checks and reports. pyorderbook and lightmatchingengine get the same stream, where they are installed; all must agree on
 the shares that traded. Growth: the same stream over a book that holds 10² to 10⁶ orders already, and over 1 to 10,000
 symbols in tokens of 20 events; memory by open orders. The state's hash: of a token of 50 events with trades, over books
-of 20,000 and 200,000 resting orders, beside one hash over all lines, which is what it cost without the sum. With ISOCAST_DATA, the published flow of the matching-engine
+of 20,000 and 200,000 resting orders, beside one hash over all lines, which is what it cost without the sum. With
+ISOCAST_DATA, the published flow of the matching-engine
 benchmark. Time is CPU time, the least of several rounds; nothing takes more than 1.5 GB.
 """
 

@@ -138,6 +138,19 @@ def test_where_released_tokens_may_be_cut_off_a_tentative_trade_may_have_the_num
     assert [line[:9] for line in trace.told()] == ["T2: site1", "T2: site3"]
 
 
+def test_what_differs_from_a_confirmed_trade_is_taken_back_in_the_end() -> None:
+    """Trading rules, settlement 8: under the gate `timed` a tentative trade may be void, but a confirmed one never."""
+    for is_cut in (False, True):
+        trace = Trace(agreement=False)
+        trace.stepped(3, trades=(TRADE._replace(price=99),))
+        trace.suite.observe(FloorConfirmed(0, 1, E2, 6, 3, (TRADE,)))
+        if is_cut:
+            trace.suite.observe(FloorCut(0, 3, 1))
+            trace.stepped(3, epoch=E2)
+        trace.checker.finish(NOTHING._replace(floor={3: (1, 1)}))
+        assert [line[:23] for line in trace.told()] == ([] if is_cut else ["T2: at the end site3 st"])
+
+
 def test_a_gap_in_what_is_confirmed_breaks_t2() -> None:
     trace = Trace()
     trace.suite.observe(FloorConfirmed(0, 1, E, 6, 3, (NEXT,)))

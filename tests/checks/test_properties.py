@@ -11,7 +11,7 @@ from isocast.checks.properties import PROPERTIES, Property, explained, title
 SAFETY = [f"S{number}" for number in range(1, 22)]
 FAIRNESS = [f"F{number}" for number in range(1, 7)]
 LIVENESS = [f"L{number}" for number in range(1, 9)]
-TRADES = ["T1", "T2", "T3", "T5"]
+TRADES = [f"T{number}" for number in range(1, 9)]
 
 
 def test_every_property_is_there_once_with_a_title_of_its_own() -> None:

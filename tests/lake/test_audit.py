@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 from tests.lake.markets import DELAY, Market, write_market
 from tests.lake.planted import block_with, flip_in_place, flipped, offset_of, released, rewrite, with_message
+from tests.runtime.disk.test_floor_journal import computed, written
 
 from isocast.checks.journals import Copy, JournalWalk, differences
 from isocast.lake import audit_walk
@@ -681,3 +682,12 @@ def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path) -> None:
     here = audit(market.path, run_here, block_messages=BLOCK)
     assert set(here.counts) == {FindingKind.DAMAGE, FindingKind.GAP}
     assert audit(market.path, run_on(spark), block_messages=BLOCK).as_json() == here.as_json()
+
+
+def test_a_journal_with_a_trading_floor_is_told(tmp_path: Path) -> None:
+    """The audit compares its messages; its trades are judged by `isocast floor verify`."""
+    written(tmp_path / "a" / "journal", computed())
+    report = audit(tmp_path, block_messages=BLOCK)
+    (note,) = [note for note in report.notes if note.code == "floors"]
+    assert (note.count, report.covers[0].floors) == (1, ("XISO",))
+    assert "isocast floor verify" in note.text

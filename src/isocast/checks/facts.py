@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from isocast.checks.floor_acts import FloorTranscript
 from isocast.checks.properties import PROPERTIES
 from isocast.terms.ids import Epoch, NodeId, describe
 from isocast.terms.timing import Timing
@@ -614,6 +615,8 @@ class FloorStepped(NamedTuple):
     """Id and quantity of every order in it."""
     again: bool = False
     """Read from a journal: released before, here or where the site took its log from."""
+    transcript: FloorTranscript | None = None
+    """What was done in it, and what came of it, event by event."""
 
 
 class FloorReported(NamedTuple):

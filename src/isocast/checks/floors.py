@@ -1,8 +1,9 @@
-"""T1, T2, T3 and T5: a distributed trading floor as its sites tell of it (§7.3).
+"""T1 to T8: a distributed trading floor as its sites tell of it (§7.3).
 
 One token has one content (S5) behind one log, so what sites say of a floor is compared by epoch and token. What a site
 has applied, and what was ordered and filled there, is kept for each site: a log may be cut, and a restart applies
-tokens again.
+tokens again. T4 and T6 to T8 are the judges' of a transcript, one set for each site; after a cut they begin anew with
+what is left.
 """
 
 from __future__ import annotations
@@ -23,13 +24,31 @@ from isocast.checks.facts import (
     Law,
     Report,
 )
+from isocast.checks.floor_acts import FloorTranscript, FloorWrong
+from isocast.checks.kept_order import KeptOrder
+from isocast.checks.order_paths import OrderPaths
+from isocast.checks.price_time import PriceTime
+from isocast.checks.sealed_bids import SealedBids
 from isocast.checks.view import View, trim
 from isocast.terms.ids import Epoch, NodeId, describe
 
-__all__ = ["FloorChecker"]
+__all__ = ["FloorChecker", "FloorJudges"]
 
 _TOKENS_MAX: Final = 4_096
 """Remembered of each site, and in all."""
+
+
+class FloorJudges:
+    """All that judge one floor by its transcript: T4, T6, T7 and T8."""
+
+    def __init__(self, *, honest: bool = True) -> None:
+        """Before anything was entered. Only where traders number honestly does T8 speak of the market."""
+        judges = (PriceTime(), OrderPaths(), SealedBids())
+        self._judges = (*judges, KeptOrder()) if honest else judges
+
+    def step(self, transcript: FloorTranscript) -> list[FloorWrong]:
+        """The next token; what is wrong in it."""
+        return [wrong for judge in self._judges for wrong in judge.step(transcript)]
 
 
 @dataclass(slots=True)
@@ -45,6 +64,9 @@ class _Site:
     """By order: the token that has it, and its quantity."""
     filled: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """By order: token and quantity of each trade."""
+    judges: FloorJudges = field(default_factory=FloorJudges)
+    transcripts: dict[int, FloorTranscript] = field(default_factory=dict)
+    """By token; all that the judges have heard."""
 
 
 class FloorChecker:
@@ -77,7 +99,7 @@ class FloorChecker:
         if not fact.again and number > self._view.site(fact.site).released:
             self._report("T1", fact.at, f"{who} applied token {number}, which it has not released")
         for trade in fact.trades if self._agreement else ():
-            # Elsewhere a tentative trade of a token that is still to be cut off may have the number.
+            # Elsewhere a tentative trade of a token that is still to be cut off may have the number, until it is.
             self._compare(fact.at, who, trade, "makes")
         site = self._site(fact.site)
         site.steps[number] = fact
@@ -101,6 +123,11 @@ class FloorChecker:
                 if filled > total:
                     self._report("T3", fact.at, f"order {order} of {total} traded {filled} at {describe(fact.site)}")
 
+        if fact.transcript is not None:
+            site.transcripts[fact.token_number] = fact.transcript
+            for wrong in site.judges.step(fact.transcript):
+                self._report(wrong.property, fact.at, f"{wrong.text}, at {describe(fact.site)}")
+
     def on_reported(self, fact: FloorReported) -> None:
         """A site says what it has."""
         who, number = describe(fact.site), fact.token_number
@@ -123,6 +150,10 @@ class FloorChecker:
         site.last = min(site.last, last)
         site.steps = {number: step for number, step in site.steps.items() if number <= last}
         site.ordered = {order: place for order, place in site.ordered.items() if place[0] <= last}
+        site.transcripts = {number: kept for number, kept in site.transcripts.items() if number <= last}
+        site.judges = FloorJudges()
+        for transcript in site.transcripts.values():
+            site.judges.step(transcript)
         site.filled = {
             order: kept for order, fills in site.filled.items() if (kept := [fill for fill in fills if fill[0] <= last])
         }
@@ -168,8 +199,12 @@ class FloorChecker:
             self._report("T2", at, f"{who} {does} {trade}, but {known} was confirmed")
 
     def finish(self, end: EndOfRun) -> None:
-        """All that traded is confirmed everywhere."""
+        """All that traded is confirmed everywhere, and whatever else was made under the same numbers is taken back."""
         most = len(self._confirmed)
+        for node in end.floor:
+            for step in self._site(node).steps.values():
+                for trade in step.trades:
+                    self._compare(end.now, f"at the end {describe(node)}", trade, "still has")
         for node, (made, confirmed) in end.floor.items():
             who = describe(node) if node else "a customer"
             if confirmed < made:

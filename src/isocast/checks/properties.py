@@ -20,7 +20,7 @@ class Property(NamedTuple):
     """One promise of the protocol."""
 
     name: str
-    """S1 to S21: safety, at every moment; F1 to F6: fairness and time; L1 to L8: liveness, once faults stop; T1 to T5:
+    """S1 to S21: safety, at every moment; F1 to F6: fairness and time; L1 to L8: liveness, once faults stop; T1 to T8:
     trades."""
     title: str
     """In a few words, for tables and headings."""
@@ -321,7 +321,8 @@ _ALL = (
         "A confirmed trade is the same at every site, is never changed or taken back, and follows on the one before it."
         " When a site takes it for confirmed, every member of the ring that issued the token really holds the token"
         " with its report. A customer who has only the sequence takes for confirmed what a site did before. Once faults"
-        " stop, all trades are confirmed, at every correct site and for that customer.",
+        " stop, all trades are confirmed, and whatever else was made under their numbers is taken back, at every"
+        " correct site and for that customer.",
         "Money was paid for a trade that does not exist.",
     ),
     Property(
@@ -331,10 +332,42 @@ _ALL = (
         "Somebody owns, or owes, more shares than he ordered.",
     ),
     Property(
+        "T4",
+        "price, then time",
+        "No order trades while a better one waits. Continuous: whoever waited is the best of its side, by price, then"
+        " by time, and the price is that of the symbol's rule. Uniform price: at one price at which most trades and"
+        " least is left over; whoever stands before the last level is filled whole, and in it shares are by time, in"
+        " proportion, or token by token. Second price: the highest revealed bid wins, of equal ones the earliest, and"
+        " pays the larger of the next and the reserve. Dutch: at the clock's price, within the bid's ceiling.",
+        "Somebody was passed over who offered more, or came earlier.",
+    ),
+    Property(
         "T5",
         "an order counts once",
         "An order is in the sequence of a floor once.",
         "A trader's order is executed twice.",
+    ),
+    Property(
+        "T6",
+        "reports are a legal path",
+        "An order is refused, or works until it is filled, cancelled or expired, and is not heard of before or after."
+        " Nothing trades, is cancelled or expires beyond what is left of it; a new total is never below what is filled;"
+        " all or nothing is one of the two.",
+        "A trader cannot tell what became of his order.",
+    ),
+    Property(
+        "T7",
+        "bids are sealed until the close",
+        "A floor takes a sealed bid before the close, by its commitment and its ceiling alone, and opens it from the"
+        " close on, by what was committed to and not above the ceiling.",
+        "A bidder, or a receiver, could bid with the others' bids before his eyes.",
+    ),
+    Property(
+        "T8",
+        "every trader's order is kept",
+        "What an account enters stands in the sequence in the order in which it entered it. Over many contests each"
+        " pair of cities shares the first places as the shuffle's formula says, within .01.",
+        "An order is overtaken by a later one of its own trader, or nearness wins.",
     ),
 )
 

@@ -325,11 +325,15 @@ def _show_replay(stats: ReplayStats, file: Path, rule: str, seconds: float, *, j
 
     isocast floor verify data/london/journal --json
 
-Exit code: 0 every report says what the sequence gives, 1 one differs, 2 there is no journal, or no floor in it.
+Exit code: 0 every report says what the sequence gives, 1 one differs, or a rule is broken, 2 there is no journal, or
+no floor in it.
 """
 )
 def verify(journal: Path, /, *, floor: str | None = None, json: Flag = False) -> int:
     """Compute every trade again from the sequence in a journal, and compare it with what the arbiters reported.
+
+    Each trade is also judged by rules that are stated apart from the matching: price, then time (T4), the path of every
+    order's reports (T6), sealed bids (T7).
 
     Parameters
     ----------
@@ -355,6 +359,7 @@ def _verdict_as_json(verdict: FloorVerdict) -> dict[str, object]:
 
     found = asdict(verdict)
     found["differences"] = [one._asdict() for one in verdict.differences]
+    found["breaches"] = [one._asdict() for one in verdict.breaches]
     found["equal_reports"] = found.pop("equal")
     return {"is_equal": verdict.is_equal, **found}
 
@@ -374,7 +379,13 @@ def _show_verdict(verdict: FloorVerdict) -> None:
         what = counted(verdict.unreported, "token")
         say(f"{what} with trades without their report, the first is token {verdict.first_unreported:,}.")
     if verdict.is_equal:
-        say("EQUAL: no report says anything else than the sequence.")
+        say("EQUAL: no report says anything else than the sequence, and no trade breaks price, then time.")
+        return
+    if verdict.breaches:
+        say(f"BROKEN: what the sequence gives here is not by the rules, {len(verdict.breaches):,} times.")
+        broken = [(one.property, f"{one.token:,}", one.rule, one.text) for one in verdict.breaches[:_DIFFERENCES_SHOWN]]
+        show_table("Breaches", ("property", "token", "rule", "what"), broken)
+    if not verdict.differences:
         return
     first = verdict.differences[0]
     say(f"DIFFERENT: {counted(len(verdict.differences), 'report')}; the first is about token {first.token:,}.")

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from isocast.floor.codec import decode_event, floor_topic
-from isocast.floor.events import Report, Trade
+from isocast.floor.events import Event, Report, Trade
 from isocast.floor.machine import Floor
 from isocast.floor.snapshot import floor_of, fold, rows_of, unfold
 from isocast.floor.state import state_hash
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import NodeId
 
-__all__ = ["REPORT_EVERY", "FloorFollower", "FloorMessage", "FloorStep", "SequencedReport"]
+__all__ = ["REPORT_EVERY", "Applied", "FloorFollower", "FloorMessage", "FloorStep", "SequencedReport"]
 
 REPORT_EVERY: Final = 100
 """Every so many steps a report is due that says no more than the state's hash."""
@@ -45,6 +45,13 @@ class SequencedReport(NamedTuple):
     report: Report
 
 
+class Applied(NamedTuple):
+    """An event, with what came of it; the first of a step is its beginning and the last its end, without an event."""
+
+    event: Event | None
+    reports: tuple[Report, ...]
+
+
 @dataclass(frozen=True)
 class FloorStep:
     """One token, applied."""
@@ -55,6 +62,8 @@ class FloorStep:
     number: int
     """Which step of the floor it is, from 1."""
     reports: tuple[SequencedReport, ...]
+    applied: tuple[Applied, ...]
+    """The same reports, by what they came of."""
     _floor: Floor = field(repr=False, compare=False)
 
     @property
@@ -122,17 +131,23 @@ class FloorFollower:
             return None
         token, instant, kept = self._token, self._instant, self._kept
         self._token, self._kept = None, []
-        told = [SequencedReport(None, report) for report in self.floor.begin(token, instant)]
+        begun = tuple(self.floor.begin(token, instant))
+        applied = [Applied(None, begun)]
+        told = [SequencedReport(None, report) for report in begun]
         for sequence, payload in kept:
             try:
                 event = decode_event(payload)
             except RemoteProtocolError:
                 self.undecodable += 1
                 continue
-            told += [SequencedReport(sequence, report) for report in self.floor.apply(event)]
-        told += [SequencedReport(None, report) for report in self.floor.end()]
+            reports = tuple(self.floor.apply(event))
+            applied.append(Applied(event, reports))
+            told += [SequencedReport(sequence, report) for report in reports]
+        ended = tuple(self.floor.end())
+        applied.append(Applied(None, ended))
+        told += [SequencedReport(None, report) for report in ended]
         self.steps += 1
-        return FloorStep(token, instant, self.steps, tuple(told), self.floor)
+        return FloorStep(token, instant, self.steps, tuple(told), tuple(applied), self.floor)
 
     # A whole token ---------------------------------------------------------------------------------------------
 

@@ -218,6 +218,7 @@ class _Judge:
             messages=sum(record.messages for record in records),
             events=sum(record.events for record in records),
             opaque=sum(record.opaque for record in records),
+            floors=tuple(sorted({code for record in records for code in record.floors})),
             fetched=sum(record.fetched for record in records),
             uncertified=sum(record.uncertified for record in records),
             first_sequence=min((header.first_sequence for header in headers), default=None),
@@ -231,11 +232,17 @@ class _Judge:
             ("fetched", cover.fetched, "messages were fetched from another archive: not released here"),
             ("uncertified", cover.uncertified, "messages were released without a majority (policy availability)"),
             ("opaque", cover.opaque, "messages are no market events: compared like the others, in no table"),
+            ("floors", len(cover.floors), _floors_text(cover.floors)),
             ("set-aside", len(folder.aside), f"files beside the journal were not read: {', '.join(folder.aside)}"),
         ]
         for code, count, text in told:
             if count:
                 self._report.notes.append(Note(code, folder.stripe, folder.receiver, count, text))
+
+
+def _floors_text(codes: tuple[str, ...]) -> str:
+    """What to do about trading floors, whose trades this audit does not judge."""
+    return f"trading floors ({', '.join(codes)}): judge their trades with isocast floor verify, or floor_audit in Spark"
 
 
 def _finding_kind(kind: FaultKind, law: str) -> FindingKind:

@@ -165,6 +165,8 @@ class Cover:
     messages: int
     events: int
     opaque: int
+    floors: tuple[str, ...]
+    """Codes of trading floors among them."""
     """Messages that are no events."""
     fetched: int
     uncertified: int

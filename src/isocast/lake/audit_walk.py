@@ -40,6 +40,7 @@ from isocast.wire.journal import (
 from isocast.wire.journal_blocks import DIRECTORY_OFFSETS, IS_EVENTS, BlockView
 from isocast.wire.journal_proofs import NO_SEAL, MessageSeal
 from isocast.wire.limits import EVENT_BYTES
+from isocast.wire.opaque import read_opaque_or_none
 from isocast.wire.packets import payload_digest
 
 __all__ = [
@@ -380,6 +381,8 @@ class SegmentRecord:
     messages: int = 0
     events: int = 0
     opaque: int = 0
+    floors: list[str] = field(default_factory=list)
+    """Codes of trading floors among the first opaque messages."""
     fetched: int = 0
     uncertified: int = 0
     unfinished: int = 0
@@ -498,6 +501,10 @@ def _is_sound(block: BlockView) -> bool:
     return True
 
 
+_TOPICS_READ = 1_024
+"""Opaque messages of a part whose topics are looked at: whether there is a floor, some of them tell."""
+
+
 class _Walk:
     """One pass over the sound blocks."""
 
@@ -515,6 +522,16 @@ class _Walk:
         self._delays_known = JournalRecord(delays=task.delays)
         self._sealed = False
         self._tried = 0
+        self._topics_left = _TOPICS_READ
+
+    def _note_floors(self, block: BlockView, places: list[int]) -> None:
+        """Whose orders these messages are: a floor's trades are judged by others, who have to be told of it."""
+        self._topics_left -= len(places)
+        for place in places:
+            for message in read_opaque_or_none(block.payload(place)) or ():
+                code = message.topic.removeprefix("floor/")
+                if code != message.topic and "/" not in code and code not in self._record.floors:
+                    self._record.floors.append(code)
 
     def visit(self, offset: int, block: BlockView) -> None:
         """Take one sound block of the part itself."""
@@ -525,7 +542,9 @@ class _Walk:
         if not record.first_header:
             record.first_header = pack_block_header(header).hex()
         rows = block.directory
-        record.opaque += int(np.count_nonzero(rows["flags"] == 0))
+        opaque = np.flatnonzero(rows["flags"] == 0)
+        record.opaque += len(opaque)
+        self._note_floors(block, opaque[: self._topics_left].tolist())
         record.uncertified += header.messages * header.uncertified
         self._sources(offset, block)
         if not header.fetched and self._delays_known.delay_at(header.first_sequence) is None:

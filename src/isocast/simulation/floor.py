@@ -36,9 +36,11 @@ from isocast.floor.arbiter import (
 )
 from isocast.floor.codec import decode_event, encode_event, floor_topic
 from isocast.floor.confirming import ConfirmationFollower, Confirmed, ReportDiffers
-from isocast.floor.events import Cancel, Directory, Event, Order, Phase, Trade
+from isocast.floor.events import AuctionKind, Cancel, Commit, Directory, Event, Lot, Order, Phase, Reveal, Trade
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
 from isocast.floor.reporting import encode_report, joined, report_topic
+from isocast.floor.rules.second_price import NONCE_BYTES, commitment
+from isocast.floor.transcripts import transcript_of_step
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.ring.inputs import Machine
 from isocast.ring.ledger import LogEntry
@@ -65,6 +67,10 @@ _SNAPSHOT_TOKENS = 5
 _LISTED_AGAIN = 16
 """The directory is in every so many messages: any of them may be lost with its source's outbox."""
 _ACCOUNTS = 5
+"""That trade at each source."""
+_ACCOUNTS_APART = 10
+"""The accounts of a source begin so far behind those of the one before."""
+_LOT_QUANTITY = 3
 _DELAYS = (0.0, 0.0, 0.02, 0.5, 1.5)
 """Token periods between a release and its report's way to the source."""
 
@@ -106,6 +112,11 @@ class FloorWorld:
         self.world = world
         self._random = stream(world.seed, "floor", "orders")
         self._delays = stream(world.seed, "floor", "doors")
+        self._bidding = stream(world.seed, "floor", "lots")
+        self._lot: Lot | None = None
+        """The newest one."""
+        self._bids: list[tuple[Commit, int, bytes]] = []
+        """For it, with price and nonce."""
         self._desks: dict[NodeId, _Desk] = {}
         self._sources: dict[NodeId, NodeId] = {}
         self._live: list[tuple[int, int]] = []
@@ -120,22 +131,45 @@ class FloorWorld:
 
     # Traders ---------------------------------------------------------------------------------------------------
 
-    def payload(self, key: int) -> bytes:
-        """One to three events, mostly orders around one price."""
+    def payload(self, key: int, source: int) -> bytes:
+        """One to three events, mostly orders around one price, of accounts that this source alone speaks for."""
         events: list[Event] = []
         if key % _LISTED_AGAIN == 1:
             events += [Directory(symbol, phase=Phase.OPEN, reference=100) for symbol in _SYMBOLS]
         for place in range(self._random.choice([1, 1, 2, 3])):
-            events.append(self._event(4 * key + place))
+            events.append(self._event(4 * key + place, _ACCOUNTS_APART * source))
+        if self._bidding.random() < 0.3:  # noqa: PLR2004 (three messages in ten)
+            events.append(self._sealed(4 * key + 3, _ACCOUNTS_APART * source + _ACCOUNTS + 1))
         messages = [OpaqueMessage(floor_topic(CODE), encode_event(event)) for event in events]
         (block,) = cut_opaque(messages, _MOST)
         return block
 
-    def _event(self, number: int) -> Event:
+    def _sealed(self, number: int, account: int) -> Event:
+        """A sealed lot, a bid for it, or its reveal, too early at times."""
+        random, now = self._bidding, self.world.agenda.now
+        lot, period_ns = self._lot, self.world.settings.timing.token_period_ns
+        if lot is None or now >= lot.closes_at + lot.window_ns:
+            self._bids = []
+            self._lot = Lot(
+                account << 32 | number, account, _SYMBOLS[0], AuctionKind.SECOND_PRICE, _LOT_QUANTITY, reserve=90,
+                closes_at=now + 8 * period_ns, window_ns=8 * period_ns, forfeit=5,
+            )  # fmt: skip
+            return self._lot
+        if not self._bids or (now < lot.closes_at and random.random() < 0.5):  # noqa: PLR2004 (a half)
+            price, nonce = random.randint(85, 105), random.randbytes(NONCE_BYTES)
+            bidder = account + 1
+            digest = commitment(price, nonce, bidder, lot.id)
+            bid = Commit(bidder << 32 | number, bidder, lot.id, 110, digest)
+            self._bids.append((bid, price, nonce))
+            return bid
+        bid, price, nonce = random.choice(self._bids)
+        return Reveal(bid.id, bid.account, price, nonce)
+
+    def _event(self, number: int, first_account: int) -> Event:
         random = self._random
         if self._live and random.random() < 0.1:  # noqa: PLR2004 (one in ten)
             return Cancel(*random.choice(self._live))
-        account = random.randint(1, _ACCOUNTS)
+        account = first_account + random.randint(1, _ACCOUNTS)
         order = Order(
             id=account << 32 | number,
             account=account,
@@ -307,8 +341,10 @@ class FloorWorld:
                     event = decode_event(message.payload)
                 except RemoteProtocolError:
                     continue
-                if isinstance(event, Order):
+                if isinstance(event, Order | Lot):
                     orders.append((event.id, event.quantity))
+                elif isinstance(event, Commit):
+                    orders.append((event.id, _LOT_QUANTITY))
         state, trades = step.state_hash(), _trades(step.trades)
         self.world.fact(
             FloorStepped(
@@ -320,6 +356,7 @@ class FloorWorld:
                 trades,
                 tuple(orders),
                 released.event.is_replay,
+                transcript_of_step(step),
             )
         )
 

@@ -82,31 +82,34 @@ class Arrivals:
         sources = self._sources()
         if world.scenario.traders:
             # Odd numbers stand at the first trader, even ones at the second: two neighbours are a pair.
-            for place in (self._turn, self._turn + 1):
-                world.submit(sources[place % len(sources)], [self._payload()])
+            for turn in (self._turn, self._turn + 1):
+                place = turn % len(sources)
+                world.submit(sources[place], [self._payload(place)])
             self._turn += 2
             self.left -= 2
         else:
             count = min(self._together, self.left)
-            world.submit(sources[self._turn % len(sources)], [self._payload() for _ in range(count)])
+            place = self._turn % len(sources)
+            world.submit(sources[place], [self._payload(place) for _ in range(count)])
             self._turn += 1
             self.left -= count
         self._plan()
 
     def once_more(self) -> None:
         """Submit one message at each source, whatever the rate."""
-        for source in self._sources():
-            self.world.submit(source, [self._payload()])
+        for place, source in enumerate(self._sources()):
+            self.world.submit(source, [self._payload(place)])
 
     def _sources(self) -> tuple[NodeId, ...]:
         """Those that clients use; arbiters have their own behind them."""
         return self.world.sources[: self.world.scenario.sources]
 
-    def _payload(self) -> tuple[bytes, bytes]:
+    def _payload(self, place: int) -> tuple[bytes, bytes]:
+        """A message for the source of this place."""
         self._key += 1
         key, edge, floor = self._key.to_bytes(8), self.world.edge, self.world.floor
         if floor is not None:
-            return key, floor.payload(self._key)
+            return key, floor.payload(self._key, place)
         return key, edge.payload(self._key) if edge is not None else key.ljust(self.world.scenario.payload_bytes, b"\0")
 
 

@@ -382,8 +382,8 @@ class EdgeOfWorld(Protocol):
 class FloorOfWorld(Protocol):
     """What a world asks of its trading floor."""
 
-    def payload(self, key: int) -> bytes:
-        """The message of a key: orders."""
+    def payload(self, key: int, source: int) -> bytes:
+        """The message of a key, for the source of this place: orders."""
 
     def moved(self, host: SimulatedHost) -> None:
         """A receiver has completed or released something."""

@@ -12,10 +12,12 @@ from tests.runtime.disk.journals import write
 from tests.wire.journal_samples import PERIOD, block
 
 from isocast.floor.codec import encode_event, floor_topic
-from isocast.floor.events import Directory, Event, Phase, Trade
+from isocast.floor.events import Directory, Event, Phase, Report, Trade
+from isocast.floor.fast import FastFloor
 from isocast.floor.machine import Floor
 from isocast.floor.reporting import FloorReport, cut_report, encode_report, report_topic
 from isocast.floor.state import state_hash
+from isocast.runtime.disk import floor_journal
 from isocast.runtime.disk.floor_journal import JournalFloor, floors_of
 from isocast.terms.errors import JournalError
 from isocast.wire.journal_blocks import ReleasedBlock
@@ -67,6 +69,24 @@ def written(folder: Path, reports: Sequence[FloorReport], *, most: int = 1000) -
             sequence += len(payloads)
     write(folder, released)
     return folder
+
+
+class _NewestFirst(FastFloor):
+    """Gives a trade to the second of those that wait."""
+
+    def apply(self, event: Event) -> list[Report]:
+        return [one._replace(sell=2) if isinstance(one, Trade) else one for one in super().apply(event)]
+
+
+def test_trades_that_break_price_and_time_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever program computes them: the rule is stated apart from the matching."""
+    where = written(tmp_path / "j", [])
+    assert JournalFloor(where, CODE).verify().is_equal
+    monkeypatch.setattr(floor_journal._FastFollower, "floor_class", _NewestFirst)  # noqa: SLF001
+    verdict = JournalFloor(where, CODE).verify()
+    assert not verdict.is_equal
+    assert (verdict.breaches[0].property, verdict.breaches[0].token) == ("T4", 6)
+    assert "order 1 at 1002 comes first" in verdict.breaches[0].text
 
 
 def test_honest_reports_are_equal(tmp_path: Path) -> None:

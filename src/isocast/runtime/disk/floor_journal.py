@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from isocast.checks.floor_acts import FloorWrong
+from isocast.checks.floors import FloorJudges
 from isocast.floor.codec import floor_topic
 from isocast.floor.confirming import Comparison, OwnResult, ReportParts
 from isocast.floor.events import Trade
@@ -20,6 +22,7 @@ from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
 from isocast.floor.machine import Floor
 from isocast.floor.reporting import FloorReport, report_topic
 from isocast.floor.state import state_hash
+from isocast.floor.transcripts import transcript_of_step
 from isocast.runtime.disk.journal_reader import JournalReader
 from isocast.terms.errors import JournalError, LocalProtocolError
 from isocast.terms.ids import NodeId
@@ -29,6 +32,7 @@ __all__ = ["FloorDifference", "FloorVerdict", "JournalFloor", "SteppedTrade", "f
 
 _RESULTS_KEPT: Final = 100_000
 """Tokens whose result is remembered for reports that come late: some 30 MB, and hours of a busy floor."""
+_BREACHES_KEPT: Final = 100
 _FLOOR_TOPIC: Final = "floor/"
 
 Reach = Callable[[int], None]
@@ -80,14 +84,16 @@ class FloorVerdict:
     confirmed: int = 0
     """Trades up to this number, as reports say that agree."""
     differences: list[FloorDifference] = field(default_factory=list)
+    breaches: list[FloorWrong] = field(default_factory=list)
+    """The first breaches of T4, T6 and T7 in what is computed here."""
     token: int = 0
     state: str = ""
     """The hash of the floor's state at the end."""
 
     @property
     def is_equal(self) -> bool:
-        """Whether no report says anything else than the sequence."""
-        return not self.differences
+        """Whether no report says anything else than the sequence, and no rule is broken in it."""
+        return not self.differences and not self.breaches
 
 
 class _FastFollower(FloorFollower):
@@ -170,7 +176,7 @@ class JournalFloor:
         yield 0, None, None, self._follower.finish()
 
     def verify(self, reach: Reach | None = None) -> FloorVerdict:
-        """Compute every trade again, and compare it with what the floor's arbiters have reported."""
+        """Compute every trade again, compare it with what the floor's arbiters have reported, and judge all of it."""
         verdict = FloorVerdict(self._code)
         comparing = _Comparing(verdict)
         reports = report_topic(self._code)
@@ -194,6 +200,7 @@ class _Comparing:
 
     def __init__(self, verdict: FloorVerdict) -> None:
         self._verdict = verdict
+        self._judges = FloorJudges(honest=False)
         self._results: dict[int, OwnResult] = {}
         self._waiting: dict[int, None] = {}
         """Tokens with trades that no report has told yet."""
@@ -205,6 +212,7 @@ class _Comparing:
         verdict.steps += 1
         verdict.trades += len(step.trades)
         verdict.volume += sum(trade.quantity for trade in step.trades)
+        verdict.breaches += self._judges.step(transcript_of_step(step))[: _BREACHES_KEPT - len(verdict.breaches)]
         if not step.is_reported:
             return
         self._results[step.token] = OwnResult.of(step)

@@ -8,8 +8,12 @@ from functools import partial
 from typing import Any
 
 from isocast.floor.arbiter import Arbiter, ArbiterEffect, Standing, StepRecord, TokenReleased
+from isocast.floor.book import Book, BookSide, WorkingOrder
+from isocast.floor.events import Reveal
 from isocast.floor.following import FloorFollower, FloorStep
 from isocast.floor.machine import Floor, SymbolState
+from isocast.floor.rules.dutch_clock import DutchLot
+from isocast.floor.rules.second_price import SealedLot, Sold
 from isocast.simulation.mutants.ring import Mutant, switch_off
 from isocast.terms.ids import NodeId
 
@@ -83,6 +87,54 @@ class _WakingTwice(Floor):
             self._woken.append((state, replace(stop)))
 
 
+class _NewestFirst(BookSide):
+    """A level fills from its end."""
+
+    @property
+    def best(self) -> WorkingOrder | None:
+        return next(reversed(self._levels[self._ranks[0]].values())) if self._ranks else None
+
+
+class _NewestFirstBook(Book):
+    def __init__(self) -> None:
+        self.buys, self.sells = _NewestFirst(), _NewestFirst()
+
+
+class _LastComeFirstServed(Floor):
+    def __init__(self) -> None:
+        super().__init__(_NewestFirstBook)
+
+
+class _CancellingTwice(Floor):
+    """Says of each remainder twice that it is cancelled."""
+
+    def _drop(self, order: WorkingOrder) -> None:
+        super()._drop(order)
+        self._reports.append(self._reports[-1])
+
+
+class _OpeningEarly(Floor):
+    """Opens a sealed bid whenever its bidder says so."""
+
+    def _reveal(self, reveal: Reveal) -> None:
+        found = self.bid_of(reveal.id, reveal.account)
+        if found is None or not found[0].reveal(reveal.account, reveal.price, reveal.nonce):
+            super()._reveal(reveal)
+
+
+class _HighestWins(SealedLot):
+    def decide(self) -> Sold | None:
+        sold = super().decide()
+        return None if sold is None or sold.bid.price is None else Sold(sold.bid, sold.bid.price)
+
+
+class _FirstPrice(Floor):
+    """The winner pays what it bid."""
+
+    def take_over_lot(self, lot: SealedLot | DutchLot) -> None:
+        super().take_over_lot(_HighestWins(lot.lot, lot.place, lot.bids) if isinstance(lot, SealedLot) else lot)
+
+
 _register(
     "report-before-release",
     "an arbiter applies and reports a token when it is released, not when it is complete",
@@ -112,6 +164,31 @@ _register(
     "stop-woken-twice",
     "a stop that is woken enters the book once",
     arbiter=_with(floor=_WakingTwice),
+)
+_register(
+    "newest-first",
+    "of one price whoever came first trades first, at every site",
+    arbiter=_with(floor=_LastComeFirstServed),
+)
+_register(
+    "another-order-at-all-sites",
+    "what an account enters is applied in the order in which it was entered",
+    arbiter=type("MutantArbiter", (Arbiter,), {"follower_class": _Backwards}),
+)
+_register(
+    "cancelled-twice",
+    "an order that has ended is not heard of again",
+    arbiter=_with(floor=_CancellingTwice),
+)
+_register(
+    "opened-before-the-close",
+    "a sealed bid is opened from the close on",
+    arbiter=_with(floor=_OpeningEarly),
+)
+_register(
+    "first-price",
+    "the winner of a sealed lot pays the second price",
+    arbiter=_with(floor=_FirstPrice),
 )
 FLOOR_MUTANTS: Sequence[Mutant] = tuple(_MUTANTS)
 """Each is caught where receivers are a trading floor, and some of them crash."""
