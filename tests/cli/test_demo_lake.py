@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -136,14 +136,13 @@ TRADES: dict[str, Any] = {
 }
 
 
-def trading_summary(**changes: int) -> TradingSummary:
+def trading_summary(trades: int = 1, sequenced: int = 3) -> TradingSummary:
     none = Quantiles()
-    made = TradingSummary(
-        floor="XISO", traders=(), orders=3, sequenced=3, cancels=0, trades=1, confirmed=1, busted=0, value=0,
+    return TradingSummary(
+        floor="XISO", traders=(), orders=3, sequenced=sequenced, cancels=0, trades=trades, confirmed=1, busted=0, value=0,
         currency="USD", to_tentative=none, to_confirmed=none, tokens_to_confirmed=0, settled=2, unsettled=0,
         clearing={}, reserved={}, agreeing=7, receivers=7, state="ab", agreed={}, faults=(),
     )  # fmt: skip
-    return replace(made, **changes)
 
 
 def test_trades_of_the_floor_are_a_table_that_agrees_with_the_journals(market: Market) -> None:

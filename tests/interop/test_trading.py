@@ -127,7 +127,7 @@ def market(tmp_path: Path) -> Iterator[tuple[Stage, Gateway, Gateway]]:
     """A ring of four cities, and two gateways with a trader each."""
     with ExitStack() as opened:
         place = opened.enter_context(own_place())
-        nodes = {**NODES, "sydney": {"role": "primary-receiver"}}
+        nodes: dict[str, dict[str, object]] = {**NODES, "sydney": {"role": "primary-receiver"}}
         made = new_market(tmp_path / "market", place, nodes, timing=QUICK, more=FLOOR)
         stage = opened.enter_context(Stage(made))
         stage.until_whole()
