@@ -20,7 +20,7 @@ EXTRAS = {
     "dev": ["build", "dev"],
     "docs": ["build", "docs"],
     "fuzz": ["build", "fuzz"],
-    "run": ["build", "spark"],
+    "run": ["build", "accounts", "spark", "websocket", "zstd"],
 }
 
 

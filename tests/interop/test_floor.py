@@ -92,14 +92,14 @@ def until_confirmed(stage: Stage, trade: int, *names: str) -> None:
     stage.until(confirmed, f"trade {trade} is confirmed at {', '.join(names)}")
 
 
-def check_agreement(stage: Stage) -> None:
+def check_agreement(stage: Stage, receivers: Sequence[str] = RECEIVERS) -> None:
     """Every journal gives the same trades, and every report says what anybody computes."""
-    whole = {name: trades(stage, name) for name in RECEIVERS}
+    whole = {name: trades(stage, name) for name in receivers}
     longest = max(whole.values(), key=len)
     assert all(one == longest[: len(one)] for one in whole.values())
     by_number = {trade.number: trade for trade in longest}
     assert sorted(by_number) == list(range(1, len(longest) + 1))
-    for name in RECEIVERS:
+    for name in receivers:
         for report in reports(stage, name):
             assert all(by_number[trade.number] == trade for trade in report.trades)
 

@@ -1,6 +1,8 @@
-"""§7.2 and §7.3 with real processes: two traders, two gateways, from orders to settled accounts; gateways killed."""
+"""§7.2 and §7.3 with real processes: from orders to settled accounts and tables of Spark; gateways killed."""
 
 import asyncio
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.interop.places import QUICK, new_market, own_place
 from tests.interop.stage import Stage
-from tests.interop.test_floor import FLOOR, NODES, check_agreement, trades
+from tests.interop.test_floor import FLOOR, NODES, RECEIVERS, check_agreement, trades
 
 import isocast
 from isocast.orders.accounts import CLEARING, account_number, cash, parse_sum, shares
@@ -104,11 +106,29 @@ class Gateway:
             database.close()
 
 
+CITIES = (*RECEIVERS, "sydney")
+SPARK = """
+import json, sys
+from isocast.lake.session import QUICK_START, spark_session
+from isocast.lake.transforms.floors import floor_orders, floor_trades
+
+settings = {"spark.driver.extraJavaOptions": QUICK_START, "spark.driver.memory": "1g"}
+spark = spark_session("isocast tests", master="local[2]", settings=settings)
+messages = spark.read.format("isocast").option("frame", "messages").load(sys.argv[1])
+found = [frame(messages, "XISO").collect() for frame in (floor_orders, floor_trades)]
+print(json.dumps([[row.asDict() for row in rows] for rows in found]))
+spark.stop()
+"""
+"""What anybody does with the journals of a market, in a process of its own: it brings Java."""
+
+
 @pytest.fixture
 def market(tmp_path: Path) -> Iterator[tuple[Stage, Gateway, Gateway]]:
+    """A ring of four cities, and two gateways with a trader each."""
     with ExitStack() as opened:
         place = opened.enter_context(own_place())
-        made = new_market(tmp_path / "market", place, NODES, timing=QUICK, more=FLOOR)
+        nodes: dict[str, dict[str, object]] = {**NODES, "sydney": {"role": "primary-receiver"}}
+        made = new_market(tmp_path / "market", place, nodes, timing=QUICK, more=FLOOR)
         stage = opened.enter_context(Stage(made))
         stage.until_whole()
         stage.call(publish_events(made, find_floor(made, None), opening(find_floor(made, None))))
@@ -174,7 +194,42 @@ def test_an_order_becomes_a_settled_trade_at_two_gateways(market: tuple[Stage, G
     for gateway in (east, west):
         gateway.check_books()
     assert len(trades(stage, "london")) == 1
-    check_agreement(stage)
+    check_agreement(stage, CITIES)
+
+
+@pytest.mark.long
+def test_an_order_walks_from_its_trader_to_a_spark_table(
+    market: tuple[Stage, Gateway, Gateway], tmp_path: Path
+) -> None:
+    """Two traders, two gateways, four cities: order, confirmed trade, settled accounts, tables of Spark."""
+    stage, east, west = market
+    run(trade(east, west))
+    for gateway, money, held in ((east, 40_000_000, 100), (west, 10_100_000, 0)):
+        assert (gateway.balance(cash("USD")), gateway.balance(shares("ISO"))) == ((money, 0), (held, 0))
+        gateway.check_books()
+    stage.until(lambda: all(len(trades(stage, city)) == 1 for city in CITIES), "every city has the trade")
+    check_agreement(stage, CITIES)
+    done = subprocess.run(
+        [sys.executable, "-c", SPARK, str(stage.market.data_directory)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    orders, made = json.loads(done.stdout.splitlines()[-1])
+    entered = {row["account"]: (row["kind"], row["side"], row["quantity"], row["price"]) for row in orders}
+    assert entered == {
+        str(west.account): ("order", "sell", 100, 100_000),
+        str(east.account): ("order", "buy", 100, 105_000),
+    }
+    [row] = made
+    by_account = {row["account"]: row["order"] for row in orders}
+    assert (row["buy"], row["sell"]) == (by_account[str(east.account)], by_account[str(west.account)])
+    assert (row["symbol"], row["price"], row["quantity"], row["state"]) == ("ISO", 100_000, 100, "confirmed")
+    assert row["confirmed_token"] > row["token"]
+    assert row["differing_reports"] == 0
 
 
 def test_a_gateway_that_is_killed_comes_back_and_loses_nothing(market: tuple[Stage, Gateway, Gateway]) -> None:

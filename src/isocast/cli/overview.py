@@ -20,7 +20,7 @@ COMMANDS = {
     "demo": (
         "demo:demo",
         (
-            "Run a whole market on this machine, live: 17 processes that talk by UDP multicast on loopback, "
+            "Run a whole market on this machine, live: 21 processes that talk by UDP multicast on loopback, "
             "without privilege."
         ),
     ),

@@ -273,6 +273,22 @@ def test_whoever_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> N
     assert [name for name, state in told if state is ChildState.STOPPED] == ["polite", "stubborn"]
 
 
+def test_one_child_can_be_stopped_while_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STOP_S", 0.5)
+
+    async def work(supervisor: Supervisor, _: Told) -> None:
+        kept = await supervisor.start("kept", READY)
+        for name, command in (("gentle", READY), ("stubborn", python(IGNORES, SAY, "say('READY=1')\n", SLEEP))):
+            child = await supervisor.start(name, command)
+            await child.ready.wait()
+            await supervisor.stop(name)
+            assert (child.state, child.pid) == (ChildState.STOPPED, None), "and it is not started again"
+        await kept.ready.wait()
+        assert kept.pid is not None
+
+    supervised(work)
+
+
 def test_what_a_child_started_ends_with_it(tmp_path: Path) -> None:
     """A child whose own child ignores SIGTERM and holds its output open."""
     file = str(tmp_path / "pid")
