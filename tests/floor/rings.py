@@ -69,11 +69,22 @@ class Ring:
     def next_owner(self) -> int:
         return self.members[(self.token + 1 - self.first_token) % len(self.members)]
 
-    def issue(self, *events: Event, skip: Iterable[int] = (), reports: bool = True, others: bytes | None = None) -> int:
-        """The next token: some events, and all reports that wait at sites that run; `skip`: who does not release it."""
+    def issue(
+        self,
+        *events: Event,
+        skip: Iterable[int] = (),
+        reports: bool = True,
+        others: bytes | None = None,
+        foreign: Iterable[tuple[str, bytes, int | None]] = (),
+    ) -> int:
+        """The next token: some events, and all reports that wait at sites that run; `skip`: who does not release it.
+
+        `foreign` are messages of whoever else got them into the sequence: topic, payload, and in whose name.
+        """
         owner, size = self.next_owner, len(self.members)
         self.token += 1
         messages = [FloorMessage(self._next(), f"floor/{CODE}", encode_event(event)) for event in events]
+        messages += [FloorMessage(self._next(), topic, payload, site) for topic, payload, site in foreign]
         if others is not None:
             messages.append(FloorMessage(self._next(), f"floor/{CODE}/report", others, None))
         for number in self.members if reports else ():

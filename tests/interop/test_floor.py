@@ -127,6 +127,7 @@ def test_garbage_on_the_topic_changes_nothing(stage: Stage) -> None:
     async def send() -> None:
         async with Publisher(stage.market, "east") as publisher:
             await publisher.send([OpaqueMessage(floor_topic(CODE), junk) for junk in (b"", b"\xff" * 30, b"\x03")])
+        async with Publisher(stage.market, "xiso") as publisher:
             await publisher.send([OpaqueMessage(report_topic(CODE), JUNK)])
 
     stage.call(send())

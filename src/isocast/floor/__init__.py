@@ -16,5 +16,6 @@ sequence. It reads no clock but the tokens' own instants, draws no lots, and kno
     confirming  what somebody who has only the sequence takes for confirmed
     reporting   what the arbiter of a token says of it, as bytes
     codec       events as bytes
+    rights      through which source which message of a floor may come
     lines       the floor as a filter over JSON lines
 """

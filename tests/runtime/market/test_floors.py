@@ -24,6 +24,15 @@ def test_a_floor_has_its_symbols_and_their_rules() -> None:
 SYMBOLS = [{"symbol": "ISO"}]
 
 
+def test_a_floor_says_who_may_speak_to_it() -> None:
+    floor = {"sources": ["nyse"], "operators": ["nyse"], "gateways": {"nyse": 7}, "symbols": SYMBOLS}
+    market = market_from_mapping(market_with({"XISO": floor})).market
+    assert market is not None
+    assert (market.floors[0].operators, market.floors[0].gateways) == (("nyse",), (("nyse", 7),))
+    assert market.source_rights is not None
+    assert market_from_mapping(market_with({})).market.source_rights is None  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "floor, key, rule",
     [
@@ -40,6 +49,26 @@ SYMBOLS = [{"symbol": "ISO"}]
             {"XISO": {"sources": ["a"], "symbols": SYMBOLS}},
             "floor.XISO.sources",
             "a is no primary source of this market",
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "operators": ["a"], "symbols": SYMBOLS}},
+            "floor.XISO.operators",
+            "a is no primary source of this market",
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "gateways": {"nysa": 1}, "symbols": SYMBOLS}},
+            "floor.XISO.gateways.nysa",
+            'is no primary source of this market; did you mean "nyse"?',
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "gateways": {"nyse": 4096}, "symbols": SYMBOLS}},
+            "floor.XISO.gateways.nyse",
+            "must be a gateway's number, 0 to 4,095, not 4096",
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "gateways": 1, "symbols": SYMBOLS}},
+            "floor.XISO.gateways",
+            "must be a table, [floor.XISO.gateways], not 1",
         ),
         (
             {"XISO": {"sources": ["nyse"], "currency": "usd", "symbols": SYMBOLS}},

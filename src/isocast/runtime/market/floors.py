@@ -26,12 +26,14 @@ from isocast.terms.market import Mic, to_ticks
 from isocast.terms.quantities import suggestion
 from isocast.terms.toml_files import Faults, Key, Kind, Table, Values, read_list, shown
 
-__all__ = ["FLOOR_TABLE", "SYMBOL_TABLE", "FloorSymbol", "FloorTable", "read_floors"]
+__all__ = ["FLOOR_TABLE", "GATEWAY_TABLE", "SYMBOL_TABLE", "FloorSymbol", "FloorTable", "read_floors"]
 
 _BASIS_MAX: Final = 10_000
 _SYMBOL: Final = re.compile(r"[A-Z0-9][A-Z0-9.+=/^-]{0,11}")
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _SYMBOLS: Final = "symbols"
+_GATEWAYS: Final = "gateways"
+_GATEWAY_MAX: Final = (1 << 12) - 1
 
 FLOOR_TABLE: Final = Table(
     "floor.CODE",
@@ -47,6 +49,12 @@ FLOOR_TABLE: Final = Table(
             required=True,
         ),
         Key(
+            "operators",
+            Kind.NAMES,
+            "Further primary sources through which an operator may say what trades there, halt it and open it.",
+            [],
+        ),
+        Key(
             "maker_fee_bp",
             Kind.COUNT,
             "Of a trade's value, in basis points, for the order that was there first; in auctions for both.",
@@ -55,6 +63,14 @@ FLOOR_TABLE: Final = Table(
         ),
         Key("taker_fee_bp", Kind.COUNT, "The same for the order that came.", 0, maximum=_BASIS_MAX),
     ),
+)
+
+GATEWAY_TABLE: Final = Table(
+    "floor.CODE.gateways",
+    "Which gateway's accounts a primary source may speak for, one line each: `NAME = NUMBER`, the number of"
+    " `isocast accounts`. Orders of other accounts through it are void, and so are those through sources that have no"
+    " line. Without this table every source may carry every account's orders.",
+    (Key("SOURCE", Kind.COUNT, "The gateway's number.", 0, maximum=_GATEWAY_MAX),),
 )
 
 SYMBOL_TABLE: Final = Table(
@@ -139,6 +155,9 @@ class FloorTable:
     maker_fee_bp: int
     taker_fee_bp: int
     symbols: tuple[FloorSymbol, ...]
+    operators: tuple[str, ...] = ()
+    gateways: tuple[tuple[str, int], ...] = ()
+    """Sources, and the gateway whose accounts each may speak for; none: every source for every account."""
 
 
 def read_floors(
@@ -163,13 +182,14 @@ def _floor(code: str, entry: object, sources: list[str], faults: Faults) -> Floo
     if not isinstance(entry, Mapping):
         faults.add(name, f"must be a table, [{name}], not {shown(entry)}")
         entry = {}
-    own = {key: value for key, value in entry.items() if key != _SYMBOLS}
-    values = Values(own, FLOOR_TABLE.keys, faults, f"{name}.", others=(SYMBOL_TABLE,), known=[_SYMBOLS])
+    own = {key: value for key, value in entry.items() if key not in (_SYMBOLS, _GATEWAYS)}
+    values = Values(own, FLOOR_TABLE.keys, faults, f"{name}.", others=(SYMBOL_TABLE,), known=[_SYMBOLS, _GATEWAYS])
     if not _CURRENCY.fullmatch(values.text("currency")):
         values.fault("currency", f"must be three capital letters, such as USD, not {shown(values.text('currency'))}")
-    for source in values.names("sources"):
-        if source not in sources:
-            values.fault("sources", f"{source} is no primary source of this market{suggestion(source, sources)}")
+    for key in ("sources", "operators"):
+        for source in values.names(key):
+            if source not in sources:
+                values.fault(key, f"{source} is no primary source of this market{suggestion(source, sources)}")
     if "sources" in values and not values.names("sources"):
         values.fault("sources", "must name a primary source, through which reports enter the sequence")
     return FloorTable(
@@ -179,7 +199,24 @@ def _floor(code: str, entry: object, sources: list[str], faults: Faults) -> Floo
         values.count("maker_fee_bp"),
         values.count("taker_fee_bp"),
         _symbols(entry, name, faults),
+        values.names("operators"),
+        _gateways(entry.get(_GATEWAYS, {}), f"{name}.{_GATEWAYS}", sources, faults),
     )
+
+
+def _gateways(table: object, name: str, sources: list[str], faults: Faults) -> tuple[tuple[str, int], ...]:
+    if not isinstance(table, Mapping):
+        faults.add(name, f"must be a table, [{name}], not {shown(table)}")
+        return ()
+    found: list[tuple[str, int]] = []
+    for source, number in table.items():
+        if source not in sources:
+            faults.add(f"{name}.{source}", f"is no primary source of this market{suggestion(source, sources)}")
+        elif not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _GATEWAY_MAX:
+            faults.add(f"{name}.{source}", f"must be a gateway's number, 0 to {_GATEWAY_MAX:,}, not {shown(number)}")
+        else:
+            found.append((source, number))
+    return tuple(found)
 
 
 def _symbols(entry: Mapping[str, object], name: str, faults: Faults) -> tuple[FloorSymbol, ...]:

@@ -360,6 +360,12 @@ METRICS: tuple[Metric, ...] = (
         _count("forged_messages"),
     ),
     # Floors
+    _counter(
+        "floor_messages_refused_total",
+        _RECEIVERS,
+        "messages of floors that their sources may not send; 0 is right",
+        _count("floor_messages_refused"),
+    ),
     _counter("floor_trades_total", _PRIMARY, "trades of floors, computed here", _count("floor_trades")),
     _counter("floor_trades_confirmed_total", _PRIMARY, "of them confirmed", _count("floor_trades_confirmed")),
     _counter("floor_trades_busted_total", _PRIMARY, "of them void; 0 is right", _count("floor_trades_busted")),
