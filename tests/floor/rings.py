@@ -13,6 +13,7 @@ from isocast.floor.arbiter import (
     ArbiterStopped,
     FloorDiverged,
     PublishHalt,
+    PublishPrints,
     PublishReport,
     TokenReleased,
     TradesBusted,
@@ -23,6 +24,7 @@ from isocast.floor.codec import encode_event
 from isocast.floor.confirming import ConfirmationFollower, Confirmed, News, ReportDiffers
 from isocast.floor.events import Directory, Event, Phase, Trade
 from isocast.floor.following import FloorFollower, FloorMessage
+from isocast.floor.printing import prints, tape_topic
 from isocast.floor.reporting import encode_report
 
 CODE = "XISO"
@@ -120,6 +122,10 @@ class Ring:
             elif isinstance(effect, PublishHalt) and effect.key not in site.keys:
                 site.keys.add(effect.key)
                 site.outbox[effect.key] = [(f"floor/{CODE}", effect.payload)]
+            elif isinstance(effect, PublishPrints) and effect.key not in site.keys:
+                site.keys.add(effect.key)
+                events = prints(CODE, effect.instant, effect.trades)
+                site.outbox[effect.key] = [(tape_topic(CODE), events.tobytes())]
             elif isinstance(effect, TradesConfirmed):
                 for trade in effect.trades:
                     known = site.confirmed.setdefault(trade.number, trade)

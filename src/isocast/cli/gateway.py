@@ -105,7 +105,7 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     seat = customer_named(market, name)
     stripes, split = _striping(plan, seat.stripes[0])
     folder = directory or market.directory_of(name) / "edge"
-    feed = EdgeFeed(folder, stripes, split, zone=zone, keep_days=keep)
+    feed = EdgeFeed(folder, stripes, split, zone=zone, keep_days=keep, floors=[one.code for one in market.floors])
 
     def listening(start: int | str) -> Listener:
         return Listener(market, name, latest=False, start=start, told=_told, stripes=[seat.stripe])

@@ -16,6 +16,7 @@ sequence. It reads no clock but the tokens' own instants, draws no lots, and kno
     confirming  what somebody who has only the sequence takes for confirmed
     reporting   what the arbiter of a token says of it, as bytes
     codec       events as bytes
+    printing    confirmed trades as market events, for the tape
     rights      through which source which message of a floor may come
     lines       the floor as a filter over JSON lines
 """

@@ -318,6 +318,8 @@ class Trade(NamedTuple):
     """Both are one owner's."""
     is_auction: bool = False
     """At the uniform price of an auction."""
+    is_off_book: bool = False
+    """Of a lot or an open offer: it moves no reference and wakes no stop."""
 
 
 class Refused(NamedTuple):

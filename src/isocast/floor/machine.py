@@ -450,8 +450,10 @@ class Floor:
         *,
         is_own: bool = False,
         is_auction: bool = False,
+        is_off_book: bool = False,
     ) -> None:
-        self._reports.append(Trade(self.next_trade, symbol, price, quantity, buy, sell, is_own, is_auction))
+        trade = Trade(self.next_trade, symbol, price, quantity, buy, sell, is_own, is_auction, is_off_book)
+        self._reports.append(trade)
         self.next_trade += 1
 
     # Stops -----------------------------------------------------------------------------------------------------
@@ -648,7 +650,7 @@ class Floor:
         quantity = min(take.quantity, offer.left)
         offer.filled += quantity
         buy, sell = (offer.id, take.id) if offer.side is Side.BUY else (take.id, offer.id)
-        self._report_trade(symbol, offer.price, quantity, buy, sell)
+        self._report_trade(symbol, offer.price, quantity, buy, sell, is_off_book=True)
         if take.quantity > quantity:
             self._reports.append(Cancelled(take.id, take.quantity - quantity))
         if not offer.left:
@@ -752,7 +754,7 @@ class Floor:
         if sold is None:
             self._reports.append(Unsold(lot.id, lot.quantity))
         else:
-            self._report_trade(lot.symbol, sold.price, lot.quantity, sold.bid.id, lot.id)
+            self._report_trade(lot.symbol, sold.price, lot.quantity, sold.bid.id, lot.id, is_off_book=True)
         self._reports += [Forfeited(bid.id, money) for bid, money in sealed.forfeits()]
 
     def _bid(self, bid: Bid) -> None:
@@ -772,7 +774,8 @@ class Floor:
     def _sell_lot(self, dutch: DutchLot, bid: Bid) -> None:
         quantity = min(bid.quantity, dutch.left)
         dutch.left -= quantity
-        self._report_trade(dutch.lot.symbol, dutch.price(self.token), quantity, bid.id, dutch.lot.id)
+        price = dutch.price(self.token)
+        self._report_trade(dutch.lot.symbol, price, quantity, bid.id, dutch.lot.id, is_off_book=True)
         if bid.quantity > quantity:
             self._reports.append(Cancelled(bid.id, bid.quantity - quantity))
         if not dutch.left:

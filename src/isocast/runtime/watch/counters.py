@@ -191,6 +191,8 @@ class NodeCounters:
     floor_trades_busted: int = 0
     floor_reports: int = 0
     """Reports of its arbiters that a source took."""
+    floor_prints: int = 0
+    """Batches of confirmed trades, as market events, that a source took."""
     journal_bytes: int = 0
     journal_alarms: int = 0
     journal_prune_failures: int = 0

@@ -370,6 +370,9 @@ METRICS: tuple[Metric, ...] = (
     _counter("floor_trades_confirmed_total", _PRIMARY, "of them confirmed", _count("floor_trades_confirmed")),
     _counter("floor_trades_busted_total", _PRIMARY, "of them void; 0 is right", _count("floor_trades_busted")),
     _counter("floor_reports_total", _PRIMARY, "reports of its arbiters that a source took", _count("floor_reports")),
+    _counter(
+        "floor_prints_total", _PRIMARY, "batches of trades for the tape that a source took", _count("floor_prints")
+    ),
     # Ways in
     _counter("publishes_accepted_total", _SOURCES, "batches taken into the outbox", _count("publishes_accepted")),
     _counter(
