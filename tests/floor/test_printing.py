@@ -31,6 +31,11 @@ def numbers(ring: Ring) -> list[int]:
     return [int(number) for number in on_tape(ring).trades.all["id"]]
 
 
+def said(ring: Ring) -> set[bytes]:
+    """Under which keys sites have printed."""
+    return {one.key for site in ring.sites.values() for one in site.effects if isinstance(one, PublishPrints)}
+
+
 def test_the_owner_of_the_confirming_token_prints_and_the_ring_is_quiet_after_it() -> None:
     ring = Ring()
     ring.issue(OPEN)
@@ -39,10 +44,10 @@ def test_the_owner_of_the_confirming_token_prints_and_the_ring_is_quiet_after_it
     (row,) = on_tape(ring).trades.all
     assert (int(row["id"]), int(row["price"]), int(row["quantity"])) == (1, 100, 5)
     assert int(row["time"]) == 10 * token, "the time of the trade's token"
-    said = [(number, one) for number, site in ring.sites.items() for one in site.of(PublishPrints)]
+    who = [number for number, site in ring.sites.items() for _ in site.of(PublishPrints)]
     (confirmed,) = ring.sites[1].of(TradesConfirmed)
     assert isinstance(confirmed, TradesConfirmed)
-    assert [number for number, _ in said] == [(confirmed.token - 1) % 4 + 1], "once, by the owner of that token"
+    assert who == [(confirmed.token - 1) % 4 + 1], "once, by the owner of that token"
     before = [site.arbiter.retained for site in ring.sites.values()]
     ring.idle(20)
     assert [site.arbiter.retained for site in ring.sites.values()] == before, "nothing is owed any more"
@@ -84,7 +89,7 @@ def test_a_cut_takes_no_print_away_for_good() -> None:
     ring.trade()
     while not numbers(ring):
         ring.issue()
-    last, keys = ring.token - 1, {one.key for site in ring.sites.values() for one in site.of(PublishPrints)}
+    last, keys = ring.token - 1, said(ring)
     for site in ring.sites.values():
         site.arbiter.step(Truncated(last))
         site.keys.clear()
@@ -94,7 +99,7 @@ def test_a_cut_takes_no_print_away_for_good() -> None:
     assert not numbers(ring)
     ring.idle(10)
     assert set(numbers(ring)) == {1}
-    assert {one.key for site in ring.sites.values() for one in site.of(PublishPrints)} == keys
+    assert said(ring) == keys
 
 
 def test_a_restart_from_any_snapshot_prints_nothing_twice_and_loses_nothing() -> None:

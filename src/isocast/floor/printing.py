@@ -63,7 +63,8 @@ def printed(floor: str, payload: bytes | memoryview) -> EventArray:
     if code not in raw or not are_events(raw):
         return np.empty(0, EVENT_DTYPE)
     events = np.frombuffer(raw, EVENT_DTYPE)
-    return events[(events["kind"] == EventKind.TRADE) & (events["floor"] == code)]
+    found: EventArray = events[(events["kind"] == EventKind.TRADE) & (events["floor"] == code)]
+    return found
 
 
 def print_key(floor: str, trades: Sequence[Trade]) -> bytes:

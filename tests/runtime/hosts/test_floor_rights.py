@@ -15,9 +15,9 @@ from isocast.terms.market import Side
 from isocast.wire.opaque import OpaqueMessage
 
 CODE = "XISO"
-NODES = {**{name: node for name, node in SMALL.items() if name not in ("archive", "bank")}}
+NODES = {name: node for name, node in SMALL.items() if name not in ("archive", "bank")}
 NODES |= {"east": {"role": "primary-source"}, "broker": {"role": "secondary-source", "parent": "east"}}
-FLOOR = {
+FLOOR: dict[str, dict[str, object]] = {
     f"floor.{CODE}": {"sources": ["floor"]},
     f"floor.{CODE}.gateways": {"east": 1},
     f"[floor.{CODE}.symbols]": {"symbol": "ISO"},

@@ -693,7 +693,7 @@ class ReceiverHost:
                 self._context.alarm(f"void-{name}", str(reason), advice)
         return found
 
-    def _rightful(self, rights: SourceRights, messages: Sequence[Data], opened: Sequence[Opened]) -> Sequence[Opened]:
+    def _rightful(self, rights: SourceRights, messages: Sequence[Data], opened: Sequence[Opened]) -> list[Opened]:
         """The same, with nothing in the place of what its source may not send; every site finds the same."""
         found: list[Opened] = []
         for message, one in zip(messages, opened, strict=True):
