@@ -15,6 +15,7 @@ from isocast.floor.arbiter import (
     PublishHalt,
     PublishPrints,
     PublishReport,
+    PublishWake,
     TokenReleased,
     TradesBusted,
     TradesConfirmed,
@@ -119,7 +120,7 @@ class Ring:
             if isinstance(effect, PublishReport) and effect.key not in site.keys:
                 site.keys.add(effect.key)
                 site.outbox[effect.key] = [(f"floor/{CODE}/report", encode_report(part)) for part in effect.parts]
-            elif isinstance(effect, PublishHalt) and effect.key not in site.keys:
+            elif isinstance(effect, PublishHalt | PublishWake) and effect.key not in site.keys:
                 site.keys.add(effect.key)
                 site.outbox[effect.key] = [(f"floor/{CODE}", effect.payload)]
             elif isinstance(effect, PublishPrints) and effect.key not in site.keys:

@@ -130,7 +130,8 @@ def test_a_tape_built_from_it_has_the_floors_books_after_every_token(seed: int) 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_same_books_come_back_from_itch(seed: int) -> None:
     """Each day is a session of its own, and a reader has no order in it that was not entered there."""
-    feed, days = Feed(), {}
+    feed = Feed()
+    days: dict[int, list[EventArray]] = {}
     for events, later in flow(seed, 120):
         made = feed.take(*events, later=later)
         days.setdefault(feed.at // DAY, []).append(made)

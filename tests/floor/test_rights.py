@@ -7,7 +7,20 @@ from tests.floor.rings import CODE, OPEN, Ring
 
 from isocast.floor.arbiter import ArbiterStopped
 from isocast.floor.codec import encode_event, floor_topic
-from isocast.floor.events import AuctionKind, Bid, Cancel, Directory, Event, Lot, Order, Phase, Status, Take
+from isocast.floor.events import (
+    AuctionKind,
+    Bid,
+    Cancel,
+    Directory,
+    Event,
+    Lot,
+    Order,
+    Phase,
+    Schedule,
+    Status,
+    Take,
+    Wake,
+)
 from isocast.floor.reporting import FloorReport, encode_report, report_topic
 from isocast.floor.rights import FloorRights, SourceRights
 from isocast.terms.ids import GATEWAY_SHIFT, source_id
@@ -55,7 +68,7 @@ def test_reports_come_through_the_floors_own_sources_alone(rights: FloorRights) 
 
 
 def test_what_an_operator_says_comes_through_his_sources() -> None:
-    for event in (Directory(SYMBOL), Status(None, Phase.HALTED), Status(SYMBOL, Phase.OPEN)):
+    for event in (Directory(SYMBOL), Status(None, Phase.HALTED), Status(SYMBOL, Phase.OPEN), Schedule(()), Wake()):
         assert not refusal(BOUND, OWN, said(event))
         assert not refusal(BOUND, OFFICE, said(event))
         assert not refusal(UNBOUND, OWN, said(event))

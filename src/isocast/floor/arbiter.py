@@ -12,6 +12,8 @@ report of t which equals the site's own result:
                 such a word, by other owners as above. A word without trades is never confirmed itself: reports end
     printed     as market events, for the tape: by the owner of that token when it is released, and by other owners as
                 above while some of the trades of t are not in the sequence
+    woken       when a token is released whose instant makes something due, and which has nothing of the floor: its
+                owner publishes a message that says no more than that, others as above while the floor has not moved
     busted      when a reformation cuts t off: the state goes back to what the remaining tokens say
     differing   a report that differs from the site's own result is an alarm and counts for nothing. Then every site
                 publishes its own result of t, and a site that differs from a majority of U stops. Where no majority
@@ -31,7 +33,7 @@ from typing import Any, Final, TypeAlias, assert_never
 
 from isocast.floor.codec import encode_event
 from isocast.floor.confirming import RESULTS_KEPT, Comparison, OwnResult, ReportParts
-from isocast.floor.events import Phase, Status, Trade
+from isocast.floor.events import Phase, Status, Trade, Wake
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
 from isocast.floor.printing import is_printable, print_key, printed, prints, tape_topic
 from isocast.floor.reporting import FloorReport, cut_report, encode_report, report_topic
@@ -49,6 +51,7 @@ __all__ = [
     "PublishHalt",
     "PublishPrints",
     "PublishReport",
+    "PublishWake",
     "Standing",
     "StepRecord",
     "Stepped",
@@ -141,6 +144,14 @@ class PublishPrints:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishWake:
+    """An instant has come and nobody writes to the floor: publish this event on its topic."""
+
+    key: bytes
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Stepped:
     """The floor has made a step: its trades are tentative."""
 
@@ -201,6 +212,7 @@ ArbiterEffect: TypeAlias = (
     PublishReport
     | PublishHalt
     | PublishPrints
+    | PublishWake
     | Stepped
     | TradesConfirmed
     | TradesBusted
@@ -293,6 +305,8 @@ class Standing:
         self.unannounced: deque[tuple[int, int, int]] = deque()
         """Up to which trade, at which token it was confirmed, ring size: while no report in the sequence says so."""
         self.stopped = False
+        self.due = 0, 0
+        """The instant that waits for a token of the floor, and the first token at or behind it; 0: none does."""
 
     # One token -------------------------------------------------------------------------------------------------
 
@@ -322,6 +336,7 @@ class Standing:
                 self._on_prints(message.payload)
         if self.stopped:
             return effects, result
+        self._note_due(event)
         effects += self._confirm(event)
         for record in self.records.values():
             if record.is_fought_over(event.token) and not self.stopped:
@@ -330,6 +345,18 @@ class Standing:
             effects += self._publish(event)
         self._forget(event.stable)
         return effects, result
+
+    def is_due(self, instant: int) -> bool:
+        """Whether a token of this instant would change something by itself."""
+        due = self.follower.floor.next_due
+        return due is not None and instant >= due
+
+    def _note_due(self, event: TokenReleased) -> None:
+        due = self.follower.floor.next_due
+        if due is None or event.instant < due:
+            self.due = 0, 0
+        elif self.due[0] != due:
+            self.due = due, event.token
 
     @property
     def is_quiet(self) -> bool:
@@ -438,7 +465,13 @@ class Standing:
         """What the owner of this token owes: its own report, those that others owe, what is confirmed, prints."""
         if not event.is_own:
             return []
-        return [*self._publish_reports(event), *self._publish_prints(event)]
+        return [*self._publish_reports(event), *self._publish_prints(event), *self._publish_wake(event)]
+
+    def _publish_wake(self, event: TokenReleased) -> list[ArbiterEffect]:
+        due, since = self.due
+        if not due or event.is_replay or not (event.token == since or event.token > since + event.ring_size):
+            return []
+        return [PublishWake(self._key(b"wake", due, b""), encode_event(Wake()))]
 
     def _publish_prints(self, event: TokenReleased) -> list[ArbiterEffect]:
         """Confirmed trades that the sequence does not have as market events; the oldest first, so many at a time."""
@@ -624,9 +657,8 @@ class Arbiter:
                 f"token {event.token} behind token {now.token}: a floor needs every token; replay the journal from"
                 f" token {self._agreed.token + 1}, or take another site's snapshot"
             )
-        is_idle = now.is_quiet and not any(
-            message.topic in (now.follower.topic, now.topic) for message in event.messages
-        )
+        is_heard = any(message.topic in (now.follower.topic, now.topic) for message in event.messages)
+        is_idle = now.is_quiet and not is_heard and not now.is_due(event.instant)
         if is_idle:
             now.token = event.token
             return []

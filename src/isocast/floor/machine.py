@@ -39,11 +39,13 @@ from isocast.floor.events import (
     Replaced,
     Report,
     Reveal,
+    Schedule,
     Share,
     Status,
     Take,
     Trade,
     Unsold,
+    Wake,
 )
 from isocast.floor.rules.continuous import Band, fillable, meet
 from isocast.floor.rules.dutch_clock import DutchLot
@@ -105,6 +107,8 @@ class Floor:
         self.highest: dict[int, int] = {}
         """The highest id of each account, accepted or not."""
         self.next_trade = 1
+        self.schedule: tuple[tuple[int, Phase], ...] = ()
+        """Changes of phase that are not due yet."""
         self._changed: dict[str, SymbolState] = {}
         """Symbols whose books have changed since the last token ended."""
         self._paused: list[SymbolState] = []
@@ -132,6 +136,7 @@ class Floor:
         for state in self._changed.values():
             state.has_changed = False
         self._expire_dated()
+        self._keep_schedule()
         if self._paused:
             for state in sorted(self._paused, key=_by_directory):
                 if state.reopens_at is not None and at >= state.reopens_at:
@@ -149,6 +154,11 @@ class Floor:
                 self._list(event)
             case Status():
                 self._change(event)
+            case Schedule():
+                self.schedule = event.changes
+                self._keep_schedule()
+            case Wake():
+                pass
             case Order():
                 self._order(event)
             case Cancel():
@@ -237,6 +247,23 @@ class Floor:
         named = self.symbols if status.symbol is None else [name for name in (status.symbol,) if name in self.symbols]
         for name in named:
             self._enter(self.symbols[name], status.phase)
+
+    def _keep_schedule(self) -> None:
+        """All changes that are due, each for all symbols."""
+        while self.schedule and self.schedule[0][0] <= self.at:
+            (_, phase), *later = self.schedule
+            self.schedule = tuple(later)
+            for state in self.symbols.values():
+                if state.phase is not Phase.HALTED:
+                    self._enter(state, phase)
+
+    @property
+    def next_due(self) -> int | None:
+        """From which T_t on a token would change something by itself: a phase, a date, a pause, a sealed lot."""
+        instants = [at for at, _ in self.schedule[:1]] + [at for at, _, _ in self.dated[:1]]
+        instants += [state.reopens_at for state in self._paused if state.reopens_at is not None]
+        instants += [lot.decided_at for lot in self.lots.values() if isinstance(lot, SealedLot)]
+        return min(instants, default=None)
 
     def _enter(self, state: SymbolState, phase: Phase) -> None:
         """Change a symbol's phase; trading, and the end of a closing call, begin with an auction."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isocast.floor.codec import decode_event, floor_topic
-from isocast.floor.events import Directory, Status
+from isocast.floor.events import Directory, Schedule, Status, Wake
 from isocast.floor.reporting import report_topic
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import GATEWAY_SHIFT, NodeId, without_incarnation
@@ -64,7 +64,7 @@ class FloorRights:
             # Everybody drops it, and yet it makes a step of the floor: not for whoever has no business there.
             is_stranger = bool(self.gateways) and source not in self.gateways and not is_operator
             return f"messages of the floor {self.code}" if is_stranger else ""
-        if isinstance(event, Directory | Status):
+        if isinstance(event, Directory | Status | Schedule | Wake):
             return "" if is_operator else f"what the operator of the floor {self.code} says"
         gateway = event.account >> GATEWAY_SHIFT
         if not self.gateways or self.gateways.get(source) == gateway:

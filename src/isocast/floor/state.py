@@ -28,6 +28,8 @@ def state_hash(floor: Floor) -> bytes:
 def state_lines(floor: Floor) -> Iterator[str]:
     """The state, line by line: for people who look for a difference, too."""
     yield f"token {floor.token} {floor.at}"
+    if floor.schedule:
+        yield _fields("schedule", *[part for change in floor.schedule for part in change])
     for state in floor.symbols.values():
         yield from _symbol(state)
     for lot in floor.lots.values():

@@ -30,6 +30,7 @@ from isocast.floor.arbiter import (
     PublishHalt,
     PublishPrints,
     PublishReport,
+    PublishWake,
     Stepped,
     TokenReleased,
     TradesBusted,
@@ -295,6 +296,9 @@ class FloorWorld:
                 case PublishHalt():
                     halt = [OpaqueMessage(floor_topic(CODE), effect.payload)]
                     self._publish(host, desk, effect.key, cut_opaque(halt, _MOST))
+                case PublishWake():
+                    wake = [OpaqueMessage(floor_topic(CODE), effect.payload)]
+                    self._publish(host, desk, effect.key, cut_opaque(wake, _MOST))
                 case PublishPrints():
                     events = prints(CODE, effect.instant, effect.trades)
                     parts = [events[at : at + _EVENTS].tobytes() for at in range(0, len(events), _EVENTS)]

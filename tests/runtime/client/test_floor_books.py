@@ -12,7 +12,7 @@ from tests.floor.test_market_data import CODE, DAY, SECOND, START, flow
 from tests.runtime.worlds import trades
 
 from isocast.floor.codec import encode_event, floor_topic
-from isocast.floor.events import Directory, Order, Phase, Status
+from isocast.floor.events import Directory, Event, Order, Phase, Status
 from isocast.floor.market_data import INDICATIVE
 from isocast.runtime.client.floor_books import FloorBooks
 from isocast.runtime.client.live_tape import take_batch
@@ -30,7 +30,8 @@ DELAY = SECOND // 2
 
 def sequence(seed: int, tokens: int = 60, most: int = DAY) -> list[ReleasedPacket]:
     """Tokens with messages of the floor, of other topics and of other floors, in every order."""
-    random, found, at = Random(seed), [], START
+    random, at = Random(seed), START
+    found: list[ReleasedPacket] = []
     for token, (events, later) in enumerate(flow(seed, tokens), 1):
         at += min(later, most)
         said = [OpaqueMessage(floor_topic(CODE), encode_event(event)) for event in events]
@@ -50,7 +51,7 @@ def heard(packets: list[ReleasedPacket], cuts: list[int]) -> list[ReceivedBatch]
     return [books.add(batch_of(part, DELAY, 0)) for part in parts]
 
 
-def together(batches: list[ReceivedBatch]) -> list[tuple[object, ...]]:
+def together(batches: list[ReceivedBatch]) -> list[tuple[Any, int, int]]:
     events = np.concatenate([batch.events for batch in batches]).tolist()
     sequences, instants = (
         np.concatenate([getattr(one, name) for one in batches]) for name in ("sequences", "instants")
@@ -67,7 +68,7 @@ def test_everybody_has_the_same_events_under_the_same_sequences(seed: int) -> No
     some = together(heard(packets, sorted(random.sample(range(1, len(packets)), 20))))
     assert one_by_one == some == whole
     assert [row[1] for row in whole] == sorted(row[1] for row in whole)
-    own = [row for row in whole if row[0][3] == b"XNYS"]  # type: ignore[index]
+    own = [row for row in whole if row[0][3] == b"XNYS"]
     assert len(own) == 2 * 61, "what was published is there as it was"
 
 
@@ -83,7 +84,7 @@ def test_whoever_has_not_heard_the_beginning_or_misses_something_shows_nothing()
 
 
 def test_best_prices_and_depth_are_on_the_tape() -> None:
-    events = [
+    events: list[list[Event]] = [
         [Directory("ISO", phase=Phase.OPEN)],
         [
             Order(1, 1, "ISO", Side.BUY, 5, 99),

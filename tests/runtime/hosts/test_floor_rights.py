@@ -1,15 +1,16 @@
-"""What a source may not send to a floor: its door refuses it, and where that is broken every receiver voids it."""
+"""A floor in a market: what a source may not send is refused and void, and instants come though nobody writes."""
 
 from pathlib import Path
+from time import time_ns
 
 import pytest
 from tests.runtime.worlds import SMALL, World, eventually, market_file, run, trades
 
 from isocast.floor.codec import encode_event, floor_topic
-from isocast.floor.events import Event, Order, Phase, Status
+from isocast.floor.events import Event, Order, Phase, Schedule, Status
 from isocast.runtime.client.publisher import Publisher, PublishRefusedError
 from isocast.runtime.hosts.publish_door import PublishDoor
-from isocast.runtime.operate.floor_change import opening, publish_events
+from isocast.runtime.operate.floor_change import listing, opening, publish_events
 from isocast.terms.ids import GATEWAY_SHIFT
 from isocast.terms.market import Side
 from isocast.wire.opaque import OpaqueMessage
@@ -70,5 +71,22 @@ def test_a_forged_halt_and_forged_orders_change_nothing(tmp_path: Path, monkeypa
                 assert world.alarms(name).count("floor-refused-east") == 1
                 assert [payload for _, payload in world.released(name)].count(b"") == 3, "their places stay"
                 assert world.ids(name) == []
+
+    run(story())
+
+
+def test_a_floor_that_nobody_writes_to_goes_through_its_day(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with World(market_file(tmp_path, NODES, settings=FLOOR)) as world:
+            await world.start()
+            (floor,) = world.market.floors
+            soon, later = time_ns() + 10**9, time_ns() + 2 * 10**9
+            day = Schedule(((soon, Phase.PRE_OPEN), (later, Phase.OPEN)))
+            await publish_events(world.market, floor, [*listing(floor), day])
+            for name in RECEIVERS:
+                await eventually(lambda name=name: status(world, name)["symbols"] == {"ISO": "open"})  # type: ignore[misc]
+            tokens = {status(world, name)["token"] for name in RECEIVERS}
+            assert all(tokens)
+            assert not [code for name in RECEIVERS for code in world.alarms(name) if code.startswith("floor-")]
 
     run(story())

@@ -23,6 +23,7 @@ from isocast.floor.arbiter import (
     PublishHalt,
     PublishPrints,
     PublishReport,
+    PublishWake,
     Stepped,
     TokenReleased,
     TradesBusted,
@@ -222,6 +223,8 @@ class FloorSite:
                 case PublishPrints(key, instant, trades):
                     with suppress(asyncio.QueueFull):  # Another site takes over.
                         self._printing.put_nowait((key, prints(code, instant, trades)))
+                case PublishWake(key, payload):
+                    self._publish(key, [OpaqueMessage(self.arbiter.floor.topic, payload)])
                 case Stepped(step):
                     counters.floor_trades += len(step.trades)
                 case TradesConfirmed(trades, _):

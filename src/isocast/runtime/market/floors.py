@@ -17,8 +17,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import time
 from decimal import Decimal, InvalidOperation
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import SECOND
@@ -26,7 +28,7 @@ from isocast.terms.market import Mic, to_ticks
 from isocast.terms.quantities import suggestion
 from isocast.terms.toml_files import Faults, Key, Kind, Table, Values, read_list, shown
 
-__all__ = ["FLOOR_TABLE", "GATEWAY_TABLE", "SYMBOL_TABLE", "FloorSymbol", "FloorTable", "read_floors"]
+__all__ = ["FLOOR_TABLE", "GATEWAY_TABLE", "SYMBOL_TABLE", "FloorHours", "FloorSymbol", "FloorTable", "read_floors"]
 
 _BASIS_MAX: Final = 10_000
 _SYMBOL: Final = re.compile(r"[A-Z0-9][A-Z0-9.+=/^-]{0,11}")
@@ -62,6 +64,20 @@ FLOOR_TABLE: Final = Table(
             maximum=_BASIS_MAX,
         ),
         Key("taker_fee_bp", Kind.COUNT, "The same for the order that came.", 0, maximum=_BASIS_MAX),
+        Key(
+            "calendar",
+            Kind.TEXT,
+            "Whose days and hours are its sessions, by the package exchange-calendars: such as XNYS. Empty: `opens` and"
+            " `closes`.",
+            "",
+            maximum=20,
+        ),
+        Key("opens", Kind.TEXT, "When trading begins, without a calendar, as HH:MM or HH:MM:SS.", "", maximum=8),
+        Key("closes", Kind.TEXT, "When it ends; before `opens`: on the next day.", "", maximum=8),
+        Key("zone", Kind.TEXT, "By the clock of which place, such as Europe/London.", "UTC", maximum=40),
+        Key("weekdays", Kind.COUNTS, "On which days, 0 is Monday.", [0, 1, 2, 3, 4], maximum=6),
+        Key("pre_open", Kind.TIME, "How long orders are collected before the opening auction.", "30min", minimum=0),
+        Key("closing", Kind.TIME, "How long they are before the closing auction.", "5min", minimum=0),
     ),
 )
 
@@ -146,6 +162,25 @@ class FloorSymbol:
 
 
 @dataclass(frozen=True, slots=True)
+class FloorHours:
+    """The sessions of a floor's days; without calendar and hours it has none."""
+
+    calendar: str = ""
+    opens_ns: int | None = None
+    """Since midnight, by the clock of the zone."""
+    closes_ns: int | None = None
+    zone: str = "UTC"
+    weekdays: tuple[int, ...] = (0, 1, 2, 3, 4)
+    pre_open_ns: int = 1_800 * SECOND
+    closing_ns: int = 300 * SECOND
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether days have instants."""
+        return bool(self.calendar) or self.opens_ns is not None
+
+
+@dataclass(frozen=True, slots=True)
 class FloorTable:
     """One floor of a market."""
 
@@ -158,6 +193,7 @@ class FloorTable:
     operators: tuple[str, ...] = ()
     gateways: tuple[tuple[str, int], ...] = ()
     """Sources, and the gateway whose accounts each may speak for; none: every source for every account."""
+    hours: FloorHours = FloorHours()
 
 
 def read_floors(
@@ -201,7 +237,42 @@ def _floor(code: str, entry: object, sources: list[str], faults: Faults) -> Floo
         _symbols(entry, name, faults),
         values.names("operators"),
         _gateways(entry.get(_GATEWAYS, {}), f"{name}.{_GATEWAYS}", sources, faults),
+        _hours(values),
     )
+
+
+def _hours(values: Values) -> FloorHours:
+    opens, closes = _clock(values, "opens"), _clock(values, "closes")
+    if (opens is None) != (closes is None) or (opens is not None and opens == closes):
+        values.fault("closes", "must be given with opens, and be another time")
+    if opens is not None and values.text("calendar"):
+        values.fault("opens", "must be empty where there is a calendar")
+    try:
+        ZoneInfo(values.text("zone"))
+    except (KeyError, ValueError, OSError):
+        values.fault("zone", f"must be a place such as Europe/London, not {shown(values.text('zone'))}")
+    return FloorHours(
+        values.text("calendar"),
+        opens,
+        closes,
+        values.text("zone"),
+        values.counts("weekdays"),
+        values.count("pre_open"),
+        values.count("closing"),
+    )
+
+
+def _clock(values: Values, key: str) -> int | None:
+    """Nanoseconds since midnight of a time of the day; None where there is none."""
+    text = values.text(key)
+    if not text:
+        return None
+    try:
+        found = time.fromisoformat(text)
+    except ValueError:
+        values.fault(key, f"must be a time of the day such as 09:30, not {shown(text)}")
+        return None
+    return (found.hour * 3600 + found.minute * 60 + found.second) * SECOND
 
 
 def _gateways(table: object, name: str, sources: list[str], faults: Faults) -> tuple[tuple[str, int], ...]:
