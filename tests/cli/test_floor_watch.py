@@ -91,3 +91,19 @@ def test_it_fits_any_terminal_and_says_what_is_missing() -> None:
         assert "XISO" in drawn(screen, height=height)
     assert "nothing trades here yet" in drawn(FloorScreen(CODE))
     assert "nothing trades here yet" in drawn(screen, "CAST")
+
+
+def test_a_call_shows_what_its_auction_would_do() -> None:
+    screen, rows = FloorScreen(CODE), []
+    tokens: list[list[Event]] = [
+        [OPEN._replace(phase=Phase.PRE_OPEN)],
+        [Order(1, 1, "ISO", Side.SELL, 100, 100_200), Order(2, 2, "ISO", Side.BUY, 160, 100_400)],
+    ]
+    for token, events in enumerate(tokens, 1):
+        for event in events:
+            rows += screen.take(heard(floor_topic(CODE), encode_event(event), token, token))
+    assert not rows
+    assert "pre-open, last 10.0000, nothing would trade" in drawn(screen)
+    rows = screen.take(heard(f"{floor_topic(CODE)}/tick", b"tick", 3, 3))
+    assert rows == [{"indicative": "ISO", "token": 2, "price": "10.0400", "volume": 100, "surplus": 60}]
+    assert "would trade 100 at 10.0400, 60 bought too" in drawn(screen)

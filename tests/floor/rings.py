@@ -13,7 +13,9 @@ from isocast.floor.arbiter import (
     ArbiterStopped,
     FloorDiverged,
     PublishHalt,
+    PublishPrints,
     PublishReport,
+    PublishWake,
     TokenReleased,
     TradesBusted,
     TradesConfirmed,
@@ -23,6 +25,7 @@ from isocast.floor.codec import encode_event
 from isocast.floor.confirming import ConfirmationFollower, Confirmed, News, ReportDiffers
 from isocast.floor.events import Directory, Event, Phase, Trade
 from isocast.floor.following import FloorFollower, FloorMessage
+from isocast.floor.printing import prints, tape_topic
 from isocast.floor.reporting import encode_report
 
 CODE = "XISO"
@@ -69,11 +72,22 @@ class Ring:
     def next_owner(self) -> int:
         return self.members[(self.token + 1 - self.first_token) % len(self.members)]
 
-    def issue(self, *events: Event, skip: Iterable[int] = (), reports: bool = True, others: bytes | None = None) -> int:
-        """The next token: some events, and all reports that wait at sites that run; `skip`: who does not release it."""
+    def issue(
+        self,
+        *events: Event,
+        skip: Iterable[int] = (),
+        reports: bool = True,
+        others: bytes | None = None,
+        foreign: Iterable[tuple[str, bytes, int | None]] = (),
+    ) -> int:
+        """The next token: some events, and all reports that wait at sites that run; `skip`: who does not release it.
+
+        `foreign` are messages of whoever else got them into the sequence: topic, payload, and in whose name.
+        """
         owner, size = self.next_owner, len(self.members)
         self.token += 1
         messages = [FloorMessage(self._next(), f"floor/{CODE}", encode_event(event)) for event in events]
+        messages += [FloorMessage(self._next(), topic, payload, site) for topic, payload, site in foreign]
         if others is not None:
             messages.append(FloorMessage(self._next(), f"floor/{CODE}/report", others, None))
         for number in self.members if reports else ():
@@ -106,9 +120,13 @@ class Ring:
             if isinstance(effect, PublishReport) and effect.key not in site.keys:
                 site.keys.add(effect.key)
                 site.outbox[effect.key] = [(f"floor/{CODE}/report", encode_report(part)) for part in effect.parts]
-            elif isinstance(effect, PublishHalt) and effect.key not in site.keys:
+            elif isinstance(effect, PublishHalt | PublishWake) and effect.key not in site.keys:
                 site.keys.add(effect.key)
                 site.outbox[effect.key] = [(f"floor/{CODE}", effect.payload)]
+            elif isinstance(effect, PublishPrints) and effect.key not in site.keys:
+                site.keys.add(effect.key)
+                events = prints(CODE, effect.instant, effect.trades)
+                site.outbox[effect.key] = [(tape_topic(CODE), events.tobytes())]
             elif isinstance(effect, TradesConfirmed):
                 for trade in effect.trades:
                     known = site.confirmed.setdefault(trade.number, trade)

@@ -10,10 +10,12 @@ from tests.interop.stage import Stage
 from isocast.floor.codec import encode_event, floor_topic
 from isocast.floor.events import Cancel, Event, Order, Trade
 from isocast.floor.following import FloorFollower, FloorMessage
+from isocast.floor.printing import printed
 from isocast.floor.reporting import FloorReport, decode_report, report_topic
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.operate.floor_change import find_floor, opening, publish_events
 from isocast.terms.market import Side
+from isocast.ticker.tape import Tape
 from isocast.wire.opaque import OpaqueMessage, read_opaque_or_none
 
 CODE = "XISO"
@@ -92,6 +94,22 @@ def until_confirmed(stage: Stage, trade: int, *names: str) -> None:
     stage.until(confirmed, f"trade {trade} is confirmed at {', '.join(names)}")
 
 
+def on_tape(stage: Stage, name: str) -> list[tuple[int, int, int]]:
+    """Number, price and quantity of the floor's trades, as whoever reads the tape from a site's journal has them."""
+    tape = Tape()
+    for message in stage.watches[name].look():
+        tape.take(printed(CODE, message.payload))
+    return sorted([(int(row["id"]), int(row["price"]), int(row["quantity"])) for row in tape.trades.all])
+
+
+def until_printed(stage: Stage, *names: str) -> None:
+    """Until each trade is on the tape at each of these sites: once, and as everybody computes it."""
+    made = [(trade.number, trade.price, trade.quantity) for trade in trades(stage, names[0])]
+    stage.until(lambda: all(len(on_tape(stage, name)) >= len(made) for name in names), f"{len(made)} are printed")
+    for name in names:
+        assert on_tape(stage, name) == made
+
+
 def check_agreement(stage: Stage, receivers: Sequence[str] = RECEIVERS) -> None:
     """Every journal gives the same trades, and every report says what anybody computes."""
     whole = {name: trades(stage, name) for name in receivers}
@@ -113,6 +131,7 @@ def test_an_order_becomes_a_trade_a_report_and_a_confirmed_trade(stage: Stage) -
     assert trade[1:4] in (("ISO", 100_200, 60), ("ISO", 100_500, 60)), "whichever was there first sets the price"
     assert (trade.buy >> 32, trade.sell >> 32) == (2, 1)
     check_agreement(stage)
+    until_printed(stage, *RECEIVERS)
     stage.until(
         lambda: all(
             status.totals["floor_trades_confirmed_total"] >= 1 for status in stage.all_statuses(*RECEIVERS).values()
@@ -127,6 +146,7 @@ def test_garbage_on_the_topic_changes_nothing(stage: Stage) -> None:
     async def send() -> None:
         async with Publisher(stage.market, "east") as publisher:
             await publisher.send([OpaqueMessage(floor_topic(CODE), junk) for junk in (b"", b"\xff" * 30, b"\x03")])
+        async with Publisher(stage.market, "xiso") as publisher:
             await publisher.send([OpaqueMessage(report_topic(CODE), JUNK)])
 
     stage.call(send())
@@ -156,6 +176,7 @@ def test_a_dead_arbiter_loses_no_trade_and_comes_back_to_the_same_floor(stage: S
     stage.until(lambda: len(trades(stage, "paris")) >= total, "paris has everything")
     until_confirmed(stage, total, *RECEIVERS)
     check_agreement(stage)
+    until_printed(stage, *RECEIVERS)
     statuses = stage.all_statuses(*RECEIVERS)
     assert not [alarm for status in statuses.values() for alarm in status.alarms if alarm.code.startswith("floor-")]
 
@@ -168,4 +189,6 @@ def test_a_source_that_is_gone_keeps_no_report_back(stage: Stage) -> None:
         publish(stage, "west", order(8, 1, Side.BUY, 10, 100_000))
         stage.until(lambda: len(trades(stage, "london")) > before, "they trade")
         until_confirmed(stage, len(trades(stage, "london")), *RECEIVERS)
+        until_printed(stage, *RECEIVERS)
     check_agreement(stage)
+    until_printed(stage, *RECEIVERS)

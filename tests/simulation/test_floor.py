@@ -23,6 +23,7 @@ from isocast.simulation.swarm import run_seed
 from isocast.simulation.timed import TimedRun
 from isocast.simulation.transcript import describe_fact
 from isocast.terms.errors import ConfigurationError
+from isocast.ticker.tape import Tape
 
 FLOOR: dict[str, Any] = {"floor": True, "receivers": 4, "messages": 60}
 PERIOD = 0.108
@@ -153,3 +154,29 @@ def test_a_floor_needs_messages_of_its_own(keys: dict[str, Any]) -> None:
 
 def test_without_the_key_there_is_no_floor() -> None:
     assert run(messages=10).world.floor is None
+
+
+# ---- the tape
+
+
+def on_tape(run: TimedRun, site: int) -> dict[int, tuple[int, int]]:
+    """What a reader of the tape has of the floor: price and quantity of each trade, by number."""
+    assert run.world.floor is not None
+    tape = Tape()
+    for events in run.world.floor.prints(site):
+        tape.take(events)
+    rows = tape.trades.all
+    assert len(set(rows["id"].tolist())) == len(rows), "a trade counts once"
+    return {int(row["id"]): (int(row["price"]), int(row["quantity"])) for row in rows}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_confirmed_trade_is_on_the_tape_once_whatever_happens(seed: int) -> None:
+    """Each receiver has a source of its own here, so that a print which is taken over is in the sequence twice."""
+    away = {"kind": "crash", "at": 0.6 + seed / 10, "until": 1.8, "sites": [1 + seed % 4]}
+    run, facts = facts_of(away, **FLOOR, seed=seed, loss=0.05)
+    assert run.violations() == []
+    made = {number: (trade.price, trade.quantity) for number, trade in confirmed(facts).items()}
+    assert len(made) > 20
+    for site in (1, 2, 3, 4):
+        assert on_tape(run, site) == made

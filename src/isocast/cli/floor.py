@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.floor_operate import open_floor, phase
+from isocast.cli.floor_operate import open_floor, phase, session
 from isocast.cli.floor_watch import watch
 from isocast.cli.options import AS_THE_FILES_SAY, Count, FeedChoice, Flag
 from isocast.cli.render import Progress, figure, note, show_json, show_table
@@ -39,6 +39,10 @@ app = App(
 )
 
 app.command(open_floor, name="open", help_epilogue="Example:\n\n    isocast floor open XISO --config market.toml\n")
+app.command(
+    session,
+    help_epilogue="Examples:\n\n    isocast floor session today\n\n    isocast floor session 2026-11-27 XISO --json\n",
+)
 app.command(phase, help_epilogue="Example:\n\n    isocast floor phase halted XISO --symbol ISO\n")
 app.command(
     watch, help_epilogue="Examples:\n\n    isocast floor watch XISO\n\n    isocast floor watch --json | head -5\n"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from isocast.floor.book import BookSide
     from isocast.floor.confirming import News
-    from isocast.floor.events import Trade
+    from isocast.floor.events import Indicative, Trade
     from isocast.floor.machine import SymbolState
     from isocast.runtime.client.listener import Listener
     from isocast.runtime.client.received import ReceivedMessage
@@ -64,6 +64,8 @@ class FloorScreen:
         self.follower = ConfirmationFollower(FloorFollower(code))
         self.trades: deque[TradeLine] = deque(maxlen=_TRADES_KEPT)
         """The newest last."""
+        self.indicative: dict[str, Indicative] = {}
+        """What the auction of a symbol's call would do, as of its last change."""
         self.differing = 0
         """Reports that say something else than the sequence; 0 is right."""
 
@@ -76,11 +78,15 @@ class FloorScreen:
 
     def _new(self, news: News) -> Iterable[dict[str, object]]:
         from isocast.floor.confirming import Confirmed, ReportDiffers, Tentative
+        from isocast.floor.events import Indicative
 
         match news:
             case Tentative(step):
                 self.trades.extend([TradeLine(trade, "tentative") for trade in step.trades])
-                return [_row(trade, "tentative", step.token) for trade in step.trades]
+                calls = [told.report for told in step.reports if isinstance(told.report, Indicative)]
+                self.indicative |= {one.symbol: one for one in calls}
+                rows = [_row(trade, "tentative", step.token) for trade in step.trades]
+                return [*rows, *[_call_row(one, step.token) for one in calls]]
             case Confirmed(trades, token):
                 final = {trade.number for trade in trades}
                 shown = [one._replace(state="confirmed") if one.trade.number in final else one for one in self.trades]
@@ -125,6 +131,24 @@ def _row(trade: Trade, state: str, token: int) -> dict[str, object]:
     }
 
 
+def _call_row(told: Indicative, token: int) -> dict[str, object]:
+    return {
+        "indicative": told.symbol,
+        "token": token,
+        "price": None if told.price is None else f"{from_ticks(told.price):f}",
+        "volume": told.volume,
+        "surplus": told.surplus,
+    }
+
+
+def _call_text(told: Indicative | None) -> str:
+    """What an auction would do, in a few words."""
+    if told is None or told.price is None:
+        return "nothing would trade"
+    surplus = f", {abs(told.surplus):,} {'bought' if told.surplus > 0 else 'sold'} too many" if told.surplus else ""
+    return f"would trade {told.volume:,} at {from_ticks(told.price):f}{surplus}"
+
+
 def floor_frame(screen: FloorScreen, symbol: str | None, width: int, height: int) -> RenderableType:
     """One frame: the ladder of a symbol, or of the first, and the newest trades."""
     from rich.console import Group
@@ -161,7 +185,8 @@ def floor_frame(screen: FloorScreen, symbol: str | None, width: int, height: int
         cells = (f"{trade.number:,}", trade.symbol, f"{from_ticks(trade.price):f}", f"{trade.quantity:,}", one.state)
         trades.add_row(*[Text(cell, style=style) for cell in cells])
     last = "-" if state.reference is None else f"{from_ticks(state.reference):f}"
-    book = panel(ladder, f"{name}: {state.phase}, last {last}")
+    call = f", {_call_text(screen.indicative.get(name))}" if state.phase.is_call else ""
+    book = panel(ladder, f"{name}: {state.phase}, last {last}{call}")
     shown = trades if screen.trades else Text("none yet", style=FAINT)
     return Group(head, book, panel(shown, "trades"), Text(" " * max(width - 1, 0)))
 
@@ -178,7 +203,7 @@ def watch(
     """Show the book of a running floor, live, and its trades as they become final.
 
     It hears the sequence as a guest, and computes the floor itself. Where there is no terminal it prints a line for
-    each trade when it is made, and one when it is confirmed.
+    each trade when it is made and when it is confirmed, and for each change of what an auction would do.
 
     Parameters
     ----------
@@ -245,6 +270,9 @@ async def _hear(listener: Listener, screen: FloorScreen, *, as_json: bool, print
 def _sentence(row: dict[str, object]) -> str:
     if "differs" in row:
         return f"a report of token {row['differs']} says something else than the sequence"
+    if "indicative" in row:
+        said = "nothing would trade" if row["price"] is None else f"{row['volume']} would trade at {row['price']}"
+        return f"{row['indicative']}: {said}, surplus {row['surplus']}"
     return f"{row['trade']}: {row['quantity']} {row['symbol']} at {row['price']}, {row['state']}"
 
 

@@ -105,10 +105,14 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     seat = customer_named(market, name)
     stripes, split = _striping(plan, seat.stripes[0])
     folder = directory or market.directory_of(name) / "edge"
-    feed = EdgeFeed(folder, stripes, split, zone=zone, keep_days=keep)
+    feed = EdgeFeed(folder, stripes, split, zone=zone, keep_days=keep, floors=[one.code for one in market.floors])
 
     def listening(start: int | str) -> Listener:
-        return Listener(market, name, latest=False, start=start, told=_told, stripes=[seat.stripe])
+        # The books of the market's own floors are computed from the first message on, whatever was sent already.
+        begin = "beginning" if market.floors else start
+        listener = Listener(market, name, latest=False, start=begin, told=_told, stripes=[seat.stripe])
+        listener.show_books(zone)
+        return listener
 
     groups = dict(zip(stripes, groups_of(group, port, len(stripes)), strict=True))
     _check_apart(market, [endpoint.address for endpoint in groups.values()])
@@ -196,6 +200,8 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     seat = customer_named(market, name)
     start = "beginning" if depth else "snapshot" if seat.retransmit else "now"
     listener = Listener(market, name, latest=False, start=start, told=_told, stripes=[seat.stripe])
+    if depth:
+        listener.show_books()
     tls = server_tls(market, replace(seat, address=address))
     gateway = WebGateway(
         address,

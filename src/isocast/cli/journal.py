@@ -229,7 +229,7 @@ def _show_vouched(vouched: Vouched, told: str) -> None:
     if sources.before:
         line(f"  at the beginning: {counted(sources.before, 'message')} whose sources signed before the journal begins")
     if vouched.unopened_messages:
-        line(f"  without content: {counted(vouched.unopened_messages, 'message')} that no site could open")
+        line(f"  without content: {counted(vouched.unopened_messages, 'message')} that no site could open, or might")
     for source, count in sorted(sources.unsigned.items()):
         line(f"NOT SIGNED: {counted(count, 'message')} in the name of {describe(source)}")
     for run in sources.listed[:_FAULTS_SHOWN]:

@@ -327,6 +327,8 @@ def watch(  # noqa: PLR0913 - what, as whom, from where, until when, how
         symbols=wanted.plain_symbols if stripes is None else None,
         merged=merged,
     )
+    if start == "beginning" and digest is None:  # A digest is of what floors published.
+        listener.show_books()
     shutdown.run(_watch(listener, tape, wanted, seconds, digest, as_json=as_json))
     note(f"isocast: {counted(tape.events, 'event')}, up to sequence {tape.sequence:,}")
 

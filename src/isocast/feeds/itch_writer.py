@@ -1,6 +1,6 @@
 """Events to ITCH 5.0, a block at a time: for each type one array of records, scattered to their places.
 
-    MARK            S for the letters of system events, W for breached circuit breakers
+    MARK            S for the letters of system events, W for breached circuit breakers, I for what an auction would do
     DIRECTORY       R; a symbol that was not announced gets one before its first message
     STATUS          H; a closed symbol is a halt whose reason is CLSD
     ORDER           A, or F where the reference is the letters of a participant
@@ -134,6 +134,8 @@ _CLOCK_BITS = 48
 _NONE = 0
 _BREAKER = ord("W") << 8
 _INTRADAY = ord("I")
+_INDICATIVE = ord("I")
+"""The reference of a mark that says what the auction of a call would do now."""
 _STRANGERS = "an order that was entered before it is cancelled: readers of ITCH call that a fault"
 _NO_SIDE, _NO_REFERENCE = "the side of a trade", "the reference of a trade"
 _FRAMED = {name: framed(name) for name in LENGTHS}
@@ -289,7 +291,7 @@ class ItchWriter:
         types = np.zeros(len(events), np.uint8)
         for name, letter in _ONE_TO_ONE.items():
             types[kind == name] = ord(letter)
-        _mark_types(types, kind, reference)
+        _mark_types(types, kind, reference, symbol)
         auction = (events["flags"] & int(EventFlag.AUCTION)) > 0
         types[kind == EventKind.TRADE] = ord("P")
         types[(kind == EventKind.TRADE) & auction] = ord("Q")
@@ -387,6 +389,7 @@ class ItchWriter:
                 types == ord("C"), int(EventFlag.UNPRINTED), 0
             )
             kept |= np.where(types == ord("U"), int(EventFlag.LINKED), 0)
+            kept |= np.where(types == ord("I"), int(EventFlag.OPENING | EventFlag.CLOSING), 0)
             for flag in EventFlag:
                 lacks[_flag_text(flag)] = (types > 0) & (events["flags"] & ~kept & int(flag) > 0)
         for what, which in lacks.items():
@@ -482,12 +485,28 @@ class ItchWriter:
                 records["price"] = new["price"]
             case "Q":
                 records["cross"] = _cross_letters(rows)
+            case "I":
+                priced = rows["price"] > 0
+                records["paired"], records["imbalance"] = rows["quantity"], rows["id"]
+                for field in ("far", "near", "reference"):
+                    records[field] = rows["price"]
+                sides = np.array([b"N", b"B", b"S"])[np.minimum(rows["side"], Side.SELL)]
+                records["direction"] = np.where(priced, sides, b"O")
+                opening, closing = (rows["flags"] & int(flag) > 0 for flag in (EventFlag.OPENING, EventFlag.CLOSING))
+                records["cross"] = np.where(opening, b"O", np.where(closing, b"C", b"H"))
+                records["variation"] = b" "
             case _:
                 pass
 
 
-def _mark_types(types: npt.NDArray[np.uint8], kind: npt.NDArray[Any], reference: npt.NDArray[Any]) -> None:
+def _mark_types(
+    types: npt.NDArray[np.uint8],
+    kind: npt.NDArray[Any],
+    reference: npt.NDArray[Any],
+    symbol: npt.NDArray[np.bytes_],
+) -> None:
     mark = kind == EventKind.MARK
+    types[mark & (reference == _INDICATIVE) & (symbol != b"")] = ord("I")
     types[mark & np.isin(reference, np.frombuffer(SYSTEM_EVENTS, np.uint8))] = ord("S")
     types[mark & ((reference & 0xFFFFFF00) == _BREAKER) & (reference & 0xFF > 0)] = ord("W")
 

@@ -16,5 +16,8 @@ sequence. It reads no clock but the tokens' own instants, draws no lots, and kno
     confirming  what somebody who has only the sequence takes for confirmed
     reporting   what the arbiter of a token says of it, as bytes
     codec       events as bytes
+    printing    confirmed trades as market events, for the tape
+    market_data books and indicative prices as market events
+    rights      through which source which message of a floor may come
     lines       the floor as a filter over JSON lines
 """

@@ -10,6 +10,10 @@ report of t which equals the site's own result:
                 the number before: every member of a ring holds the trades and their report
     announced   by the report that the owner of that token owes anyway, or by one without trades; if no token carries
                 such a word, by other owners as above. A word without trades is never confirmed itself: reports end
+    printed     as market events, for the tape: by the owner of that token when it is released, and by other owners as
+                above while some of the trades of t are not in the sequence
+    woken       when a token is released whose instant makes something due, and which has nothing of the floor: its
+                owner publishes a message that says no more than that, others as above while the floor has not moved
     busted      when a reformation cuts t off: the state goes back to what the remaining tokens say
     differing   a report that differs from the site's own result is an alarm and counts for nothing. Then every site
                 publishes its own result of t, and a site that differs from a majority of U stops. Where no majority
@@ -29,8 +33,9 @@ from typing import Any, Final, TypeAlias, assert_never
 
 from isocast.floor.codec import encode_event
 from isocast.floor.confirming import RESULTS_KEPT, Comparison, OwnResult, ReportParts
-from isocast.floor.events import Phase, Status, Trade
+from isocast.floor.events import Phase, Status, Trade, Wake
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
+from isocast.floor.printing import is_printable, print_key, printed, prints, tape_topic
 from isocast.floor.reporting import FloorReport, cut_report, encode_report, report_topic
 from isocast.floor.snapshot import fold, unfold
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
@@ -44,7 +49,9 @@ __all__ = [
     "ArbiterStopped",
     "FloorDiverged",
     "PublishHalt",
+    "PublishPrints",
     "PublishReport",
+    "PublishWake",
     "Standing",
     "StepRecord",
     "Stepped",
@@ -57,6 +64,10 @@ __all__ = [
 RETAINED_MAX: Final = 4_096
 """Tokens kept since the last agreed step: at one a second, an hour without a single agreed report."""
 _KEY_BYTES: Final = 16
+_UNPRINTED_MAX: Final = 16 * RESULTS_KEPT
+"""Steps that are kept for their prints: beyond it nobody takes them, and the oldest are not on the tape."""
+_PRINTS_MAX: Final = 64
+"""Batches of prints that one token's owner publishes: what is left is the next owner's."""
 _MOST: Final = 1_024
 """Bytes of one part of a report: with topic and head it fits the smallest message of a market."""
 
@@ -123,6 +134,24 @@ class PublishHalt:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishPrints:
+    """Publish these confirmed trades of one token as market events (`floor.printing`), as one batch under this key."""
+
+    key: bytes
+    instant: int
+    """T_t of their token."""
+    trades: tuple[Trade, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishWake:
+    """An instant has come and nobody writes to the floor: publish this event on its topic."""
+
+    key: bytes
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Stepped:
     """The floor has made a step: its trades are tentative."""
 
@@ -180,7 +209,15 @@ class ArbiterStopped:
 
 
 ArbiterEffect: TypeAlias = (
-    PublishReport | PublishHalt | Stepped | TradesConfirmed | TradesBusted | FloorDiverged | ArbiterStopped
+    PublishReport
+    | PublishHalt
+    | PublishPrints
+    | PublishWake
+    | Stepped
+    | TradesConfirmed
+    | TradesBusted
+    | FloorDiverged
+    | ArbiterStopped
 )
 
 
@@ -193,6 +230,12 @@ class StepRecord:
 
     result: OwnResult
     ring_size: int
+    instant: int = 0
+    """T_t of the step."""
+    unprinted: dict[int, None] = field(default_factory=dict)
+    """Numbers of its trades that the sequence does not have as market events."""
+    confirmed_at: int = 0
+    """The token at whose release its trades were confirmed; 0: not here, or before a cut."""
     reported: int = 0
     """r: the first token that carries an equal report; 0: none does."""
     votes: dict[NodeId, bytes] = field(default_factory=dict)
@@ -224,15 +267,16 @@ class StepRecord:
         token, state, trades = self.result
         votes = [[site, vote.hex()] for site, vote in self.votes.items()]
         own = [token, state.hex(), [list(trade) for trade in trades]]
-        return [own, self.ring_size, self.reported, votes, self.disputed, self.is_settled]
+        printing = [self.instant, list(self.unprinted), self.confirmed_at]
+        return [own, self.ring_size, printing, self.reported, votes, self.disputed, self.is_settled]
 
     @classmethod
     def from_rows(cls, rows: list[Any]) -> StepRecord:
         """As it was."""
-        (token, state, trades), size, reported, votes, disputed, is_settled = rows
+        (token, state, trades), size, (instant, unprinted, at), reported, votes, disputed, is_settled = rows
         result = OwnResult(token, bytes.fromhex(state), tuple([Trade(*one) for one in trades]))
         found = {site: bytes.fromhex(vote) for site, vote in votes}
-        return cls(result, size, reported, found, disputed, is_settled)
+        return cls(result, size, instant, dict.fromkeys(unprinted), at, reported, found, disputed, is_settled)
 
 
 class Standing:
@@ -247,6 +291,7 @@ class Standing:
         """The newest that was applied."""
         self.most = most
         self.topic = report_topic(code)
+        self.tape_topic = tape_topic(code)
         self.parts = ReportParts()
         self.records: dict[int, StepRecord] = {}
         """By token, in order; of those that are done the newest few."""
@@ -260,6 +305,8 @@ class Standing:
         self.unannounced: deque[tuple[int, int, int]] = deque()
         """Up to which trade, at which token it was confirmed, ring size: while no report in the sequence says so."""
         self.stopped = False
+        self.due = 0, 0
+        """The instant that waits for a token of the floor, and the first token at or behind it; 0: none does."""
 
     # One token -------------------------------------------------------------------------------------------------
 
@@ -278,14 +325,18 @@ class Standing:
             effects.append(Stepped(step))
             if step.is_reported:
                 result = OwnResult.of(step) if known is None else known
-                self.records[event.token] = StepRecord(result, event.ring_size)
+                unprinted = dict.fromkeys([trade.number for trade in step.trades if is_printable(trade)])
+                self.records[event.token] = StepRecord(result, event.ring_size, event.instant, unprinted)
         for message in event.messages:
             if message.topic == self.topic:
                 report = self.parts.take(message.payload, message.site)
                 if report is not None:
                     effects += self._on_report(report, message.site, event)
+            elif message.topic == self.tape_topic:
+                self._on_prints(message.payload)
         if self.stopped:
             return effects, result
+        self._note_due(event)
         effects += self._confirm(event)
         for record in self.records.values():
             if record.is_fought_over(event.token) and not self.stopped:
@@ -295,13 +346,25 @@ class Standing:
         self._forget(event.stable)
         return effects, result
 
+    def is_due(self, instant: int) -> bool:
+        """Whether a token of this instant would change something by itself."""
+        due = self.follower.floor.next_due
+        return due is not None and instant >= due
+
+    def _note_due(self, event: TokenReleased) -> None:
+        due = self.follower.floor.next_due
+        if due is None or event.instant < due:
+            self.due = 0, 0
+        elif self.due[0] != due:
+            self.due = due, event.token
+
     @property
     def is_quiet(self) -> bool:
         """Whether a token without messages of the floor would change nothing."""
         return not (self.unannounced or self.parts or any(self._is_owed(record) for record in self.records.values()))
 
     def _is_owed(self, record: StepRecord) -> bool:
-        is_waiting = record.is_own and (not record.reported or self._is_open(record))
+        is_waiting = record.is_own and (not record.reported or self._is_open(record) or bool(record.unprinted))
         return is_waiting or record.is_fought_over(self.token + 1)
 
     def _is_open(self, record: StepRecord) -> bool:
@@ -330,6 +393,19 @@ class Standing:
             self.unannounced.popleft()
         return []
 
+    def _on_prints(self, payload: bytes) -> None:
+        """Market events of the floor: what says the same as a trade here has printed it."""
+        found = {int(event["id"]): event for event in printed(self.code, payload)}
+        for record in self.records.values():
+            numbers = [number for number in record.unprinted if number in found]
+            if not numbers:
+                continue
+            trades = [trade for trade in record.result.trades if trade.number in numbers]
+            # Full names of symbols go before the trades.
+            for event in prints(self.code, record.instant, trades)[-len(numbers) :]:
+                if event == found[int(event["id"])]:
+                    del record.unprinted[int(event["id"])]
+
     # Confirmation ----------------------------------------------------------------------------------------------
 
     def _confirm(self, event: TokenReleased) -> list[ArbiterEffect]:
@@ -343,6 +419,7 @@ class Standing:
                 break
             reported = max(reported, record.reported)
             trades += record.result.trades
+            record.confirmed_at = event.token
             self.confirmed = record.result.last
             self.word = record.result
         if not trades:
@@ -385,9 +462,34 @@ class Standing:
     # Publishing ------------------------------------------------------------------------------------------------
 
     def _publish(self, event: TokenReleased) -> list[ArbiterEffect]:
-        """What the owner of this token owes: its own report, those that others owe, what is confirmed."""
+        """What the owner of this token owes: its own report, those that others owe, what is confirmed, prints."""
         if not event.is_own:
             return []
+        return [*self._publish_reports(event), *self._publish_prints(event), *self._publish_wake(event)]
+
+    def _publish_wake(self, event: TokenReleased) -> list[ArbiterEffect]:
+        due, since = self.due
+        if not due or event.is_replay or not (event.token == since or event.token > since + event.ring_size):
+            return []
+        return [PublishWake(self._key(b"wake", due, b""), encode_event(Wake()))]
+
+    def _publish_prints(self, event: TokenReleased) -> list[ArbiterEffect]:
+        """Confirmed trades that the sequence does not have as market events; the oldest first, so many at a time."""
+        if event.is_replay:
+            return []
+        due = [
+            record
+            for record in self.records.values()
+            if record.unprinted
+            and not self._is_open(record)
+            and (event.token == record.confirmed_at or event.token > record.confirmed_at + record.ring_size)
+        ]
+        return [
+            PublishPrints(print_key(self.code, record.result.trades), record.instant, record.result.trades)
+            for record in due[:_PRINTS_MAX]
+        ]
+
+    def _publish_reports(self, event: TokenReleased) -> list[ArbiterEffect]:
         effects: list[ArbiterEffect] = []
         for token, record in self.records.items():
             late = event.token > token + record.ring_size
@@ -423,6 +525,8 @@ class Standing:
         while len(self.records) > RESULTS_KEPT:
             token, record = next(iter(self.records.items()))
             if self._is_open(record) or (record.is_own and not self.is_stable(record.reported, stable)):
+                return
+            if record.unprinted and len(self.records) <= _UNPRINTED_MAX:
                 return
             self.forgotten = token
             del self.records[token]
@@ -515,6 +619,11 @@ class Arbiter:
         return self._now.confirmed
 
     @property
+    def unprinted(self) -> int:
+        """Trades that the sequence does not have as market events, confirmed or not."""
+        return sum([len(record.unprinted) for record in self._now.records.values()])
+
+    @property
     def has_stopped(self) -> bool:
         """Whether it reports and confirms no more."""
         return self._now.stopped
@@ -548,9 +657,8 @@ class Arbiter:
                 f"token {event.token} behind token {now.token}: a floor needs every token; replay the journal from"
                 f" token {self._agreed.token + 1}, or take another site's snapshot"
             )
-        is_idle = now.is_quiet and not any(
-            message.topic in (now.follower.topic, now.topic) for message in event.messages
-        )
+        is_heard = any(message.topic in (now.follower.topic, now.topic) for message in event.messages)
+        is_idle = now.is_quiet and not is_heard and not now.is_due(event.instant)
         if is_idle:
             now.token = event.token
             return []

@@ -9,7 +9,9 @@ is not printable are refused, so that no two sites read the same bytes in two wa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum, IntFlag
+from itertools import pairwise
 from struct import Struct, error
 from typing import Any, Final, TypeVar, assert_never
 
@@ -29,14 +31,16 @@ from isocast.floor.events import (
     PriceRule,
     Replace,
     Reveal,
+    Schedule,
     Share,
     Status,
     Take,
+    Wake,
 )
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.market import Side
 
-__all__ = ["DIGEST_BYTES", "NONCE_BYTES", "SYMBOL_MAX", "decode_event", "encode_event", "floor_topic"]
+__all__ = ["CHANGES_MAX", "DIGEST_BYTES", "NONCE_BYTES", "SYMBOL_MAX", "decode_event", "encode_event", "floor_topic"]
 
 SYMBOL_MAX: Final = 12
 DIGEST_BYTES: Final = 32
@@ -55,6 +59,8 @@ class _Kind(IntEnum):
     REVEAL = 8
     BID = 9
     TAKE = 10
+    SCHEDULE = 11
+    WAKE = 12
 
 
 class _Bit(IntFlag):
@@ -77,6 +83,7 @@ _REPLACE_QUANTITY, _REPLACE_PRICE, _REPLACE_TRIGGER = 1, 2, 4
 
 _DIRECTORY = Struct("<qqBBBBIIqBqB")
 _STATUS = Struct("<B")
+_CHANGE = Struct("<qB")
 _ORDER = Struct("<QIIBHqq")
 _CANCEL = Struct("<QIq")
 _REPLACE = Struct("<QIB")
@@ -92,6 +99,9 @@ _PRICES: Final = tuple(PriceRule)
 _OWN: Final = tuple(OwnRule)
 _SHARES: Final = tuple(Share)
 _PHASES: Final = tuple(Phase)
+_SCHEDULED: Final = (Phase.CLOSED, Phase.PRE_OPEN, Phase.OPEN, Phase.CLOSING)
+CHANGES_MAX: Final = 32
+"""Of one schedule: a day has four, and some floors a pause for lunch."""
 _AUCTIONS: Final = tuple(AuctionKind)
 
 T = TypeVar("T")
@@ -130,6 +140,12 @@ def _encoded(event: Event) -> bytes:
             return bytes([_Kind.DIRECTORY]) + _text(event.symbol) + fixed
         case Status():
             return bytes([_Kind.STATUS]) + _text(event.symbol or "") + _STATUS.pack(_PHASES.index(event.phase))
+        case Schedule():
+            changes = b"".join([_CHANGE.pack(at, _PHASES.index(phase)) for at, phase in event.changes])
+            _insist_on_schedule(event.changes, LocalProtocolError)
+            return bytes([_Kind.SCHEDULE, len(event.changes)]) + changes
+        case Wake():
+            return bytes([_Kind.WAKE])
         case Order():
             return bytes([_Kind.ORDER]) + _order(event)
         case Cancel():
@@ -159,6 +175,16 @@ def _encoded(event: Event) -> bytes:
             return bytes([_Kind.TAKE]) + _TAKE.pack(*event)
         case _:
             assert_never(event)
+
+
+def _insist_on_schedule(
+    changes: Sequence[tuple[int, Phase]], refusal: type[LocalProtocolError | RemoteProtocolError]
+) -> None:
+    """Not too many, ascending, and of phases that a day has."""
+    instants = [at for at, _ in changes]
+    rises = all(one < two for one, two in pairwise(instants))
+    if len(changes) > CHANGES_MAX or not rises or any(phase not in _SCHEDULED for _, phase in changes):
+        raise refusal(f"a schedule of {len(changes)} changes that do not rise, or with a phase that no day has")
 
 
 def _text(text: str) -> bytes:
@@ -242,6 +268,14 @@ def _decoded(kind: _Kind, reader: _Reader) -> Event:
         case _Kind.STATUS:
             symbol = reader.text(may_be_empty=True) or None
             return Status(symbol, _one_of(_PHASES, reader.take(_STATUS)[0]))
+        case _Kind.SCHEDULE:
+            (count,) = reader.take(_STATUS)
+            found = [reader.take(_CHANGE) for _ in range(count)]
+            changes = tuple([(at, _one_of(_PHASES, phase)) for at, phase in found])
+            _insist_on_schedule(changes, RemoteProtocolError)
+            return Schedule(changes)
+        case _Kind.WAKE:
+            return Wake()
         case _Kind.ORDER:
             return _read_order(reader)
         case _Kind.CANCEL:

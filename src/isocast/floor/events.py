@@ -35,11 +35,13 @@ __all__ = [
     "Replaced",
     "Report",
     "Reveal",
+    "Schedule",
     "Share",
     "Status",
     "Take",
     "Trade",
     "Unsold",
+    "Wake",
 ]
 
 
@@ -179,6 +181,21 @@ class Status(NamedTuple):
     phase: Phase
 
 
+class Schedule(NamedTuple):
+    """The day's changes of phase, for all symbols: each at the first token with its T_t or a later one.
+
+    It takes the place of the one before. What is due already happens at once, one change after the other. A symbol that
+    is halted stays so.
+    """
+
+    changes: tuple[tuple[int, Phase], ...]
+    """Instants, ascending, and phases."""
+
+
+class Wake(NamedTuple):
+    """Nothing but a token of the floor: what its instant makes due happens."""
+
+
 class Order(NamedTuple):
     """An order is entered."""
 
@@ -297,7 +314,7 @@ class Take(NamedTuple):
     quantity: int
 
 
-Event: TypeAlias = Directory | Status | Order | Cancel | Replace | Lot | Commit | Reveal | Bid | Take
+Event: TypeAlias = Directory | Status | Schedule | Wake | Order | Cancel | Replace | Lot | Commit | Reveal | Bid | Take
 
 
 # What comes out -----------------------------------------------------------------------------------------------------
@@ -318,6 +335,8 @@ class Trade(NamedTuple):
     """Both are one owner's."""
     is_auction: bool = False
     """At the uniform price of an auction."""
+    is_off_book: bool = False
+    """Of a lot or an open offer: it moves no reference and wakes no stop."""
 
 
 class Refused(NamedTuple):

@@ -232,7 +232,8 @@ class FastFloor(Floor):
                     del level[other], orders[other]
                 left -= part
                 buy, sell = (number, other) if side is _BUY else (other, number)
-                trades.append(_made(Trade, (self.next_trade, symbol, resting.price, part, buy, sell, is_own, False)))
+                fields = self.next_trade, symbol, resting.price, part, buy, sell, is_own, False, False
+                trades.append(_made(Trade, fields))
                 self.next_trade += 1
         self._reports += trades
         if trades:

@@ -39,11 +39,13 @@ from isocast.floor.events import (
     Replaced,
     Report,
     Reveal,
+    Schedule,
     Share,
     Status,
     Take,
     Trade,
     Unsold,
+    Wake,
 )
 from isocast.floor.rules.continuous import Band, fillable, meet
 from isocast.floor.rules.dutch_clock import DutchLot
@@ -108,6 +110,8 @@ class Floor:
         self.highest: dict[int, int] = {}
         """The highest id of each account, accepted or not."""
         self.next_trade = 1
+        self.schedule: tuple[tuple[int, Phase], ...] = ()
+        """Changes of phase that are not due yet."""
         self._changed: dict[str, SymbolState] = {}
         """Symbols whose books have changed since the last token ended."""
         self._paused: list[SymbolState] = []
@@ -145,6 +149,7 @@ class Floor:
         for state in self._changed.values():
             state.has_changed = False
         self._expire_dated()
+        self._keep_schedule()
         if self._paused:
             for state in sorted(self._paused, key=_by_directory):
                 if state.reopens_at is not None and at >= state.reopens_at:
@@ -162,6 +167,11 @@ class Floor:
                 self._list(event)
             case Status():
                 self._change(event)
+            case Schedule():
+                self.schedule = event.changes
+                self._keep_schedule()
+            case Wake():
+                pass
             case Order():
                 self._order(event)
             case Cancel():
@@ -263,6 +273,23 @@ class Floor:
         named = self.symbols if status.symbol is None else [name for name in (status.symbol,) if name in self.symbols]
         for name in named:
             self._enter(self.symbols[name], status.phase)
+
+    def _keep_schedule(self) -> None:
+        """All changes that are due, each for all symbols."""
+        while self.schedule and self.schedule[0][0] <= self.at:
+            (_, phase), *later = self.schedule
+            self.schedule = tuple(later)
+            for state in self.symbols.values():
+                if state.phase is not Phase.HALTED:
+                    self._enter(state, phase)
+
+    @property
+    def next_due(self) -> int | None:
+        """From which T_t on a token would change something by itself: a phase, a date, a pause, a sealed lot."""
+        instants = [at for at, _ in self.schedule[:1]] + [at for at, _, _ in self.dated[:1]]
+        instants += [state.reopens_at for state in self._paused if state.reopens_at is not None]
+        instants += [lot.decided_at for lot in self.lots.values() if isinstance(lot, SealedLot)]
+        return min(instants, default=None)
 
     def _enter(self, state: SymbolState, phase: Phase) -> None:
         """Change a symbol's phase; trading, and the end of a closing call, begin with an auction."""
@@ -485,8 +512,10 @@ class Floor:
         *,
         is_own: bool = False,
         is_auction: bool = False,
+        is_off_book: bool = False,
     ) -> None:
-        self._reports.append(Trade(self.next_trade, symbol, price, quantity, buy, sell, is_own, is_auction))
+        trade = Trade(self.next_trade, symbol, price, quantity, buy, sell, is_own, is_auction, is_off_book)
+        self._reports.append(trade)
         self.next_trade += 1
 
     # Stops -----------------------------------------------------------------------------------------------------
@@ -689,7 +718,7 @@ class Floor:
         offer.filled += quantity
         self.touched[offer.id] = offer.account
         buy, sell = (offer.id, take.id) if offer.side is Side.BUY else (take.id, offer.id)
-        self._report_trade(symbol, offer.price, quantity, buy, sell)
+        self._report_trade(symbol, offer.price, quantity, buy, sell, is_off_book=True)
         if take.quantity > quantity:
             self._reports.append(Cancelled(take.id, take.quantity - quantity))
         if not offer.left:
@@ -806,7 +835,7 @@ class Floor:
         if sold is None:
             self._reports.append(Unsold(lot.id, lot.quantity))
         else:
-            self._report_trade(lot.symbol, sold.price, lot.quantity, sold.bid.id, lot.id)
+            self._report_trade(lot.symbol, sold.price, lot.quantity, sold.bid.id, lot.id, is_off_book=True)
         self._reports += [Forfeited(bid.id, money) for bid, money in sealed.forfeits()]
 
     def _bid(self, bid: Bid) -> None:
@@ -827,7 +856,8 @@ class Floor:
         quantity = min(bid.quantity, dutch.left)
         dutch.left -= quantity
         self.touched[dutch.lot.id] = dutch.lot.account
-        self._report_trade(dutch.lot.symbol, dutch.price(self.token), quantity, bid.id, dutch.lot.id)
+        price = dutch.price(self.token)
+        self._report_trade(dutch.lot.symbol, price, quantity, bid.id, dutch.lot.id, is_off_book=True)
         if bid.quantity > quantity:
             self._reports.append(Cancelled(bid.id, bid.quantity - quantity))
         if not dutch.left:

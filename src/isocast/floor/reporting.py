@@ -22,7 +22,8 @@ __all__ = ["FloorReport", "cut_report", "decode_report", "encode_report", "joine
 
 _HEAD: Final = Struct(f"<Q{STATE_HASH_BYTES}sQHHH")
 _TRADE: Final = Struct("<QqqQQBB")
-_OWN, _AUCTION = 1, 2
+_OWN, _AUCTION, _OFF_BOOK = 1, 2, 4
+_ALL_BITS: Final = _OWN | _AUCTION | _OFF_BOOK
 _PARTS_MAX: Final = 0xFFFF
 _SYMBOL_CHARACTERS: Final = bytes(range(0x21, 0x7F))
 
@@ -80,7 +81,7 @@ def _trade(trade: Trade) -> bytes:
     symbol = trade.symbol.encode("ascii")
     if not 0 < len(symbol) <= SYMBOL_MAX:
         raise LocalProtocolError(f"symbol {trade.symbol!r}: 1 to {SYMBOL_MAX} characters are allowed")
-    bits = trade.is_own * _OWN | trade.is_auction * _AUCTION
+    bits = trade.is_own * _OWN | trade.is_auction * _AUCTION | trade.is_off_book * _OFF_BOOK
     fixed = _TRADE.pack(trade.number, trade.price, trade.quantity, trade.buy, trade.sell, bits, len(symbol))
     return fixed + symbol
 
@@ -95,10 +96,11 @@ def decode_report(data: bytes) -> FloorReport:
             number, price, quantity, buy, sell, bits, length = _TRADE.unpack_from(data, at)
             at += _TRADE.size + length
             symbol = data[at - length : at]
-            if bits > _OWN | _AUCTION or not 0 < length <= SYMBOL_MAX or symbol.translate(None, _SYMBOL_CHARACTERS):
+            if bits > _ALL_BITS or not 0 < length <= SYMBOL_MAX or symbol.translate(None, _SYMBOL_CHARACTERS):
                 raise RemoteProtocolError(f"a trade of a report with bits {bits} and symbol {symbol!r}")
             name = symbol.decode("ascii")
-            trades.append(Trade(number, name, price, quantity, buy, sell, bool(bits & _OWN), bool(bits & _AUCTION)))
+            flags = [bool(bits & bit) for bit in (_OWN, _AUCTION, _OFF_BOOK)]
+            trades.append(Trade(number, name, price, quantity, buy, sell, *flags))
     except error as reason:
         raise RemoteProtocolError(f"no report of a floor: {len(data)} bytes") from reason
     if at != len(data) or not part < parts:

@@ -72,6 +72,7 @@ def rows_of(floor: Floor) -> dict[str, Any]:
         "lots": [_lot(lot) for lot in floor.lots.values()],
         "highest": [[account, floor.highest[account]] for account in sorted(floor.highest)],
         "dated": sorted(floor.dated),
+        **({"schedule": [list(change) for change in floor.schedule]} if floor.schedule else {}),
     }
 
 
@@ -134,6 +135,7 @@ def _filled(floor: Floor, rows: dict[str, Any]) -> Floor:
     floor.places = rows["places"]
     floor.dated = [(instant, place, number) for instant, place, number in rows["dated"]]  # Sorted, hence a heap.
     floor.highest = dict(rows["highest"])
+    floor.schedule = tuple([(at, Phase(phase)) for at, phase in rows.get("schedule", ())])
     for row in rows["symbols"]:
         floor.take_over(_read_symbol(row, floor.new_book()))
     for symbol, *row in rows["offers"]:

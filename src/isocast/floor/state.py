@@ -5,7 +5,7 @@ that it belongs to, and where an order of things matters (orders, stops, lots, b
 the floor counts; so the state is a set of lines, and in whatever way a book is kept its lines are the same. Nothing in
 it is local, and nothing can be computed from the rest.
 
-The hash is BLAKE2b-256 of the first line (token, instant, and the next numbers) and of the sum of all others, which
+The hash is BLAKE2b-256 of the first line (token, instant, the next numbers, and what the day still brings) and of the sum of all others, which
 `floor.set_hash` explains. A floor remembers what it has touched since it was last hashed, so a hash costs what changed
 and not what is there.
 """
@@ -106,7 +106,9 @@ def _highest(floor: Floor, account: int) -> str | None:
 
 
 def _head(floor: Floor) -> str:
-    return f"token {floor.token} {floor.at} next {floor.next_trade} {floor.places}"
+    head = f"token {floor.token} {floor.at} next {floor.next_trade} {floor.places}"
+    schedule = [part for change in floor.schedule for part in change]
+    return _fields(head, "schedule", *schedule) if schedule else head
 
 
 def _symbol(state: SymbolState) -> str:

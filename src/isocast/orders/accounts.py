@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from isocast.terms.ids import GATEWAY_SHIFT
+
 __all__ = [
     "AMOUNT_MAX",
     "CLEARING",
@@ -30,9 +32,8 @@ __all__ = [
     "shares",
 ]
 
-_GATEWAY_SHIFT: Final = 20
 GATEWAYS_MAX: Final = 1 << 12
-TRADERS_MAX: Final = 1 << _GATEWAY_SHIFT
+TRADERS_MAX: Final = 1 << GATEWAY_SHIFT
 WORLD, CLEARING, FEES = 0, 1, 2
 """A gateway's own accounts: where deposits come from, what passes to other gateways, what trading costs."""
 _HOUSE: Final = {WORLD: "world", CLEARING: "clearing", FEES: "fees"}
@@ -52,12 +53,12 @@ def account_number(gateway: int, local: int) -> int:
     """The number, over all gateways, of an account of one."""
     if not 0 <= gateway < GATEWAYS_MAX or not 0 <= local < TRADERS_MAX:
         raise ValueError(f"gateway {gateway} of {GATEWAYS_MAX:,}, account {local} of {TRADERS_MAX:,}")
-    return gateway << _GATEWAY_SHIFT | local
+    return gateway << GATEWAY_SHIFT | local
 
 
 def gateway_of(account: int) -> int:
     """Whose account it is."""
-    return account >> _GATEWAY_SHIFT
+    return account >> GATEWAY_SHIFT
 
 
 def is_house(account: int) -> bool:

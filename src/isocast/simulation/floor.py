@@ -8,6 +8,7 @@ log begins behind another's checkpoint gets what it lacks from a journal of anot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 
@@ -27,7 +28,9 @@ from isocast.floor.arbiter import (
     ArbiterStopped,
     FloorDiverged,
     PublishHalt,
+    PublishPrints,
     PublishReport,
+    PublishWake,
     Stepped,
     TokenReleased,
     TradesBusted,
@@ -38,6 +41,7 @@ from isocast.floor.codec import decode_event, encode_event, floor_topic
 from isocast.floor.confirming import ConfirmationFollower, Confirmed, ReportDiffers
 from isocast.floor.events import AuctionKind, Cancel, Commit, Directory, Event, Lot, Order, Phase, Reveal, Trade
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
+from isocast.floor.printing import printed, prints, tape_topic
 from isocast.floor.reporting import encode_report, joined, report_topic
 from isocast.floor.rules.second_price import NONCE_BYTES, commitment
 from isocast.floor.transcripts import transcript_of_step
@@ -52,6 +56,7 @@ from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import Epoch, NodeId, source_id
 from isocast.terms.market import Side
 from isocast.terms.timing import Gate
+from isocast.wire.events import EventArray
 from isocast.wire.opaque import OpaqueMessage, cut_opaque, read_opaque_or_none
 
 __all__ = ["CODE", "FloorWorld"]
@@ -60,6 +65,8 @@ CODE = "XSIM"
 _SYMBOLS = ("ISO", "CAST")
 _MOST = 1_200
 """Bytes of a message: what fits a datagram."""
+_EVENTS = 4
+"""Market events of a message: some prints have several messages."""
 _REPORT_MOST = 400
 """Bytes of a part of a report: some reports have several."""
 _SNAPSHOT_TOKENS = 5
@@ -223,6 +230,8 @@ class FloorWorld:
                 FloorMessage(sequence, one.topic, one.payload, author if author > 0 else None)
                 for one in read_opaque_or_none(data.payload) or ()
             ]
+            if len(printed(CODE, data.payload)):
+                messages.append(FloorMessage(sequence, tape_topic(CODE), data.payload))
         event = TokenReleased(
             token.token_number,
             token.instant,
@@ -316,11 +325,18 @@ class FloorWorld:
                     trades = _trades(whole.trades)
                     world.fact(FloorReported(now, site, whole.token, whole.state, trades, whole.confirmed))
                     topic = report_topic(CODE)
-                    self._publish(
-                        host, desk, effect.key, [OpaqueMessage(topic, encode_report(part)) for part in effect.parts]
-                    )
+                    said = [OpaqueMessage(topic, encode_report(part)) for part in effect.parts]
+                    self._publish(host, desk, effect.key, cut_opaque(said, _MOST))
                 case PublishHalt():
-                    self._publish(host, desk, effect.key, [OpaqueMessage(floor_topic(CODE), effect.payload)])
+                    halt = [OpaqueMessage(floor_topic(CODE), effect.payload)]
+                    self._publish(host, desk, effect.key, cut_opaque(halt, _MOST))
+                case PublishWake():
+                    wake = [OpaqueMessage(floor_topic(CODE), effect.payload)]
+                    self._publish(host, desk, effect.key, cut_opaque(wake, _MOST))
+                case PublishPrints():
+                    events = prints(CODE, effect.instant, effect.trades)
+                    parts = [events[at : at + _EVENTS].tobytes() for at in range(0, len(events), _EVENTS)]
+                    self._publish(host, desk, effect.key, parts)
                 case TradesConfirmed():
                     trades = _trades(effect.trades)
                     world.fact(FloorConfirmed(now, site, released.epoch, effect.token, effect.reported, trades))
@@ -360,10 +376,10 @@ class FloorWorld:
             )
         )
 
-    def _publish(self, host: SimulatedHost, desk: _Desk, key: bytes, messages: list[OpaqueMessage]) -> None:
+    def _publish(self, host: SimulatedHost, desk: _Desk, key: bytes, payloads: Sequence[bytes]) -> None:
         """To the receiver's own source, in a moment, if the receiver still lives then."""
         agenda, life = self.world.agenda, host.machine
-        batches = [(key + bytes([place]), block) for place, block in enumerate(cut_opaque(messages, _MOST))]
+        batches = [(key + bytes([place]), payload) for place, payload in enumerate(payloads)]
         desk.waiting += 1
 
         def arrive(_: object) -> None:
@@ -384,11 +400,17 @@ class FloorWorld:
     # Verdict ---------------------------------------------------------------------------------------------------
 
     def settled(self, correct: tuple[NodeId, ...]) -> bool:
-        """Whether all trades are confirmed at these sites, and everybody knows."""
-        if any(desk.waiting for site, desk in self._desks.items() if site in correct):
+        """Whether all trades are confirmed at these sites, everybody knows, and the tape has them."""
+        if any(desk.waiting or desk.arbiter.unprinted for site, desk in self._desks.items() if site in correct):
             return False
         standing = self.standing(correct)
         return len(set(standing.values())) <= 1 and all(made == confirmed for made, confirmed in standing.values())
+
+    def prints(self, site: NodeId) -> list[EventArray]:
+        """Market events of the floor, as a site's journal has them, in order."""
+        desk = self._desks[site]
+        said = [one for released in desk.journal for one in released.event.messages if one.topic == tape_topic(CODE)]
+        return [printed(CODE, one.payload) for one in said]
 
     def standing(self, correct: tuple[NodeId, ...]) -> dict[NodeId, tuple[int, int]]:
         """Of each of these sites, and of a customer as 0: how many trades were made, how many confirmed."""

@@ -108,6 +108,7 @@ from isocast.striping.sequencer import StripeSequencer
 from isocast.terms.ids import FIRST_SERVER, NodeId, is_server, is_site, is_source, server_id, source_id
 from isocast.terms.topology import City, delay_ns
 from isocast.wire.codec import decode, encode
+from isocast.wire.events import EventArray
 from isocast.wire.frame import AUDIENCE, Role
 from isocast.wire.packets import (
     Data,
@@ -396,6 +397,9 @@ class FloorOfWorld(Protocol):
 
     def settled(self, correct: tuple[NodeId, ...]) -> bool:
         """Whether all trades are confirmed at these sites, and everybody knows."""
+
+    def prints(self, site: NodeId) -> list[EventArray]:
+        """Market events of the floor, as a site's journal has them, in order."""
 
     def standing(self, correct: tuple[NodeId, ...]) -> dict[NodeId, tuple[int, int]]:
         """Of each of these sites, and of a customer as 0: how many trades were made, how many confirmed."""

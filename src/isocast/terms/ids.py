@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 __all__ = [
     "BOX_OFFICE",
     "FIRST_SERVER",
+    "GATEWAY_SHIFT",
     "NO_EPOCH",
     "OPERATOR",
     "Epoch",
@@ -41,6 +42,8 @@ FIRST_SERVER = 1 << 16
 _FIRST_OTHER = 1 << 17
 _FIRST_GUEST = 1 << 31
 _INCARNATION_BITS = 32
+GATEWAY_SHIFT = 20
+"""An account's gateway is in its number above so many bits: the upper 12 of 32."""
 
 OPERATOR: NodeId = _FIRST_OTHER
 BOX_OFFICE: NodeId = _FIRST_GUEST - 1

@@ -15,6 +15,8 @@ from isocast.feeds.itch_writer import OTHER_DAY, ItchWriter
 from isocast.feeds.mold import MoldRequest, SessionEnd, parse_packet, session_name
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.release_stamps import read_release
+from isocast.floor.events import Trade
+from isocast.floor.printing import prints
 from isocast.runtime.edge import feed as edge_feed
 from isocast.runtime.edge.feed import (
     DayArchive,
@@ -394,3 +396,20 @@ def messages_of(framed: bytes) -> list[bytes]:
         found.append(framed[2 : 2 + size])
         framed = framed[2 + size :]
     return found
+
+
+def test_a_trade_of_a_floor_of_the_market_that_is_in_the_sequence_twice_is_sent_once(tmp_path: Path) -> None:
+    def trade(sequence: int, number: int) -> tuple[int, int, EventArray]:
+        events = prints("XISO", NOON, [Trade(number, "ISO", 10_000, 5, 1, 2)])
+        return sequence, NOON + sequence * 10**9, events
+
+    feed = EdgeFeed(tmp_path, floors=["XISO"])
+    made = give(feed, [message(1), trade(2, 7), trade(3, 8), trade(4, 7), trade(5, 8)])
+    feed.close()
+    again = EdgeFeed(tmp_path, floors=["XISO"])
+    again.restore()
+    assert again.next_sequence == 4, "from where it hears on"
+    made += give(again, [trade(4, 7), trade(5, 8), trade(6, 8), trade(7, 9), trade(8, 7), message(9)])
+    again.close()
+    got = decoded(made)
+    assert got["id"][(got["floor"] == b"XISO") & (got["kind"] == EventKind.TRADE)].tolist() == [7, 8, 9]

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from isocast.runtime.market.file import market_from_mapping
-from isocast.runtime.market.floors import FloorSymbol, FloorTable
+from isocast.runtime.market.floors import FloorHours, FloorSymbol, FloorTable
 
 
 def market_with(floor: object, **ring: object) -> dict[str, Any]:
@@ -24,6 +24,25 @@ def test_a_floor_has_its_symbols_and_their_rules() -> None:
 SYMBOLS = [{"symbol": "ISO"}]
 
 
+def test_a_floor_says_its_sessions() -> None:
+    floor = {"sources": ["nyse"], "opens": "08:00", "closes": "16:30:30", "zone": "Europe/London", "symbols": SYMBOLS}
+    market = market_from_mapping(market_with({"XISO": floor | {"pre_open": "1h", "weekdays": [0, 5]}})).market
+    assert market is not None
+    second = 10**9
+    hours = FloorHours("", 28_800 * second, 59_430 * second, "Europe/London", (0, 5), 3_600 * second, 300 * second)
+    assert market.floors[0].hours == hours
+    assert hours.has_sessions
+
+
+def test_a_floor_says_who_may_speak_to_it() -> None:
+    floor = {"sources": ["nyse"], "operators": ["nyse"], "gateways": {"nyse": 7}, "symbols": SYMBOLS}
+    market = market_from_mapping(market_with({"XISO": floor})).market
+    assert market is not None
+    assert (market.floors[0].operators, market.floors[0].gateways) == (("nyse",), (("nyse", 7),))
+    assert market.source_rights is not None
+    assert market_from_mapping(market_with({})).market.source_rights is None  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "floor, key, rule",
     [
@@ -40,6 +59,46 @@ SYMBOLS = [{"symbol": "ISO"}]
             {"XISO": {"sources": ["a"], "symbols": SYMBOLS}},
             "floor.XISO.sources",
             "a is no primary source of this market",
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "opens": "8", "closes": "16:00", "symbols": SYMBOLS}},
+            "floor.XISO.opens",
+            'must be a time of the day such as 09:30, not "8"',
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "opens": "08:00", "symbols": SYMBOLS}},
+            "floor.XISO.closes",
+            "must be given with opens, and be another time",
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "opens": "08:00", "closes": "9:00", "symbols": SYMBOLS}},
+            "floor.XISO.closes",
+            'must be a time of the day such as 09:30, not "9:00"',
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "zone": "Atlantis", "symbols": SYMBOLS}},
+            "floor.XISO.zone",
+            'must be a place such as Europe/London, not "Atlantis"',
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "operators": ["a"], "symbols": SYMBOLS}},
+            "floor.XISO.operators",
+            "a is no primary source of this market",
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "gateways": {"nysa": 1}, "symbols": SYMBOLS}},
+            "floor.XISO.gateways.nysa",
+            'is no primary source of this market; did you mean "nyse"?',
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "gateways": {"nyse": 4096}, "symbols": SYMBOLS}},
+            "floor.XISO.gateways.nyse",
+            "must be a gateway's number, 0 to 4,095, not 4096",
+        ),
+        (
+            {"XISO": {"sources": ["nyse"], "gateways": 1, "symbols": SYMBOLS}},
+            "floor.XISO.gateways",
+            "must be a table, [floor.XISO.gateways], not 1",
         ),
         (
             {"XISO": {"sources": ["nyse"], "currency": "usd", "symbols": SYMBOLS}},

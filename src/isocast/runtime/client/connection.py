@@ -345,6 +345,7 @@ class AsyncConnection:
         """As `Connection.tape`; it is opened by `async with`."""
         names, places = self._symbols(symbols), _names(floors)
         listening = self.listen(names, start="beginning", latest=False, timeout_s=timeout_s, customer=customer)
+        listening.listener.show_books()
         return AsyncTape(listening, names, places)
 
     # ---- inside

@@ -25,9 +25,11 @@ from isocast.floor.events import (
     Refused,
     Replaced,
     Report,
+    Schedule,
     Status,
     Trade,
     Unsold,
+    Wake,
 )
 from isocast.floor.fast import FastFloor, Row, RowKind
 from isocast.floor.lines import EVENT_FIELDS, read_event
@@ -497,7 +499,7 @@ def _event(row: int, fields: dict[str, Any], written: Mapping[str, str], scale: 
     except RemoteProtocolError as reason:
         name = str(reason).partition(" ")[0]
         raise RowError(row, written.get(name, name), str(reason)) from reason
-    if "account" in fields or isinstance(event, Directory | Status):
+    if "account" in fields or isinstance(event, Directory | Status | Schedule | Wake):
         return event
     return event._replace(account=event.id)
 

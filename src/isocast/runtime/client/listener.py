@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
@@ -49,6 +49,9 @@ from isocast.terms.quantities import suggestion
 from isocast.terms.timing import Timing
 from isocast.wire.limits import MAX_NUMBER
 from isocast.wire.names import InstrumentNames, are_names
+
+if TYPE_CHECKING:
+    from isocast.runtime.client.floor_books import FloorBooks
 
 __all__ = ["INBOX_MESSAGES", "Conflict", "HeardStripes", "Listener", "Start", "StripeSeat", "Wish"]
 
@@ -400,6 +403,15 @@ class Listener:
         self._seats: tuple[StripeSeat, ...] = ()
         self._heard: HeardStripes | None = None
         self._is_open = False
+        self._books: FloorBooks | None = None
+
+    def show_books(self, zone: str = "UTC") -> None:
+        """Put the books of the market's own floors among the events; it must hear the sequence from its beginning."""
+        if self.market.floors:
+            from isocast.runtime.client.floor_books import FloorBooks  # noqa: PLC0415 - most markets have no floor
+
+            codes = [floor.code for floor in self.market.floors]
+            self._books = FloorBooks(codes, self.market.timing.release_delay_ns, zone)
 
     # What it is ---------------------------------------------------------------------------------
 
@@ -538,7 +550,7 @@ class Listener:
         while True:
             batch = self._heard.next() if self._heard is not None else None
             if batch is not None:
-                return self._with_names(batch)
+                return self._with_names(batch if self._books is None else self._books.add(batch))
             failure = next((seat.failure for seat in self._seats if seat.failure is not None), None)
             if failure is not None:
                 raise IsocastError(f"listening ended: {failure}") from failure

@@ -28,6 +28,7 @@ from isocast.feeds.itch_writer import TRADE_BYTES, ItchWriter, plain_trades
 from isocast.feeds.mold import MoldRequest, SessionEnd, message_places, packetise, session_name
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.release_stamps import stamp_release
+from isocast.floor.printing import FirstPrints
 from isocast.terms.errors import FeedError
 from isocast.terms.market import EventKind
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -59,6 +60,9 @@ _CORE = np.dtype([("sequence", "<u8"), ("release", "<i8"), ("at", "<u8"), ("coun
 _BLOCK = np.dtype(
     [("sequence", "<u8"), ("release", "<i8"), ("first", "<u8"), ("at", "<u8"), ("count", "<u4"), ("size", "<u4")]
 )
+
+
+_READ_EVENTS = 1 << 16
 
 
 class CoreMessage(NamedTuple):
@@ -221,6 +225,11 @@ class DayArchive:
         for row in np.frombuffer(self._index.read(start, self._index.size - start), _CORE):
             raw = self._events.read(int(row["at"]), int(row["count"]) * EVENT_BYTES)
             yield CoreMessage(int(row["sequence"]), int(row["release"]), np.frombuffer(raw, EVENT_DTYPE))
+
+    def records(self) -> Iterator[EventArray]:
+        """All events that count, some thousands at a time."""
+        for at in range(0, self._events.size, _READ_EVENTS * EVENT_BYTES):
+            yield np.frombuffer(self._events.read(at, _READ_EVENTS * EVENT_BYTES), EVENT_DTYPE)
 
     def close(self) -> None:
         """Give the files back."""
@@ -385,8 +394,12 @@ class EdgeFeed:
         *,
         zone: str = "UTC",
         keep_days: int = 7,
+        floors: Sequence[str] = (),
     ) -> None:
-        """`split` says the stripe of each symbol; without it everything is of the first one."""
+        """`split` says the stripe of each symbol; without it everything is of the first one.
+
+        `floors` are the market's own, whose trades may be in the sequence twice: the first counts, within a day.
+        """
         check_zone(zone)
         self.stripes = tuple(stripes)
         self._split = split
@@ -396,6 +409,8 @@ class EdgeFeed:
         self._open: list[DayArchive] = []
         self._day: DayArchive | None = None
         self._sessions: dict[int, _Session] = {}
+        self._floors = tuple(floors)
+        self._prints = FirstPrints(floors)
         self._by_name: dict[bytes, SessionArchive] = {}
         self._bounds = (0, 0)
         self._waits_on: date | None = None
@@ -461,6 +476,8 @@ class EdgeFeed:
         self._enter(days[-1])
         if self._day is None or not self._day.next_sequence:
             return
+        for events in self._day.records() if self._floors else ():
+            self._prints.first(events)
         done = self._load_checkpoint(self._day)
         total = self._day.count - done
         places = {stripe: session.place for stripe, session in self._sessions.items()}
@@ -541,7 +558,9 @@ class EdgeFeed:
         if self._day is None or self._day.day != day:
             yield from self._ends()
             self._enter(day)
-        yield from self._blocks(CoreMessage(sequence, release, events))
+        events = self._prints.first(events)
+        if len(events):
+            yield from self._blocks(CoreMessage(sequence, release, events))
 
     def _sayable(self, events: EventArray) -> EventArray:
         """Without quotes, which are most of what there is: no need to keep or to write them."""
@@ -585,6 +604,7 @@ class EdgeFeed:
 
     def _enter(self, day: date) -> None:
         self._since_checkpoint = 0
+        self._prints = FirstPrints(self._floors)
         self._bounds = midnight_ns(day, self._zone), midnight_ns(day + timedelta(days=1), self._zone)
         self._forget_before(day - self._keep)
         self._day = archive = DayArchive(self._root, day)

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple, assert_never
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from isocast.floor.arbiter import (
     Arbiter,
@@ -21,13 +21,16 @@ from isocast.floor.arbiter import (
     ArbiterStopped,
     FloorDiverged,
     PublishHalt,
+    PublishPrints,
     PublishReport,
+    PublishWake,
     Stepped,
     TokenReleased,
     TradesBusted,
     TradesConfirmed,
 )
 from isocast.floor.following import FloorMessage
+from isocast.floor.printing import printed, prints, tape_topic
 from isocast.floor.reporting import encode_report, report_topic
 from isocast.ring.receiver import Receiver
 from isocast.runtime.client.publisher import Publisher
@@ -38,6 +41,8 @@ from isocast.runtime.market.secret_files import replace_file
 from isocast.terms.errors import IsocastError, JournalError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import NodeId
 from isocast.terms.quantities import counted
+from isocast.wire.events import EventArray
+from isocast.wire.journal import BlockHeader
 from isocast.wire.journal_blocks import BlockView
 from isocast.wire.opaque import OpaqueMessage, is_opaque, read_opaque_or_none
 from isocast.wire.packets import Token
@@ -49,12 +54,16 @@ _PATIENCE_S: Final = 5.0
 """For a source that is silent: then the next one of the floor is asked."""
 _PAUSE_S: Final = 0.5
 _WAITING_MAX: Final = 10_000
-"""Reports that no source took: an hour of them; other sites report the same."""
+"""Reports, or batches of prints, that no source took: an hour of them; other sites report the same."""
 
 
 def site_key(site: NodeId) -> bytes:
     """The key of an opaque message that carries a site's report: whose it is."""
     return site.to_bytes(_SITE_BYTES)
+
+
+_Batch: TypeAlias = tuple[bytes, "list[OpaqueMessage] | EventArray"]
+"""What is published together under a key: reports, or trades as market events."""
 
 
 class _Completed(NamedTuple):
@@ -95,8 +104,9 @@ class FloorSite:
         """The newest token of which the journal has everything, as far as it was read."""
         self._is_broken = False
         self._kept = self.arbiter.agreed_token
-        self._waiting: asyncio.Queue[tuple[bytes, list[OpaqueMessage]]] = asyncio.Queue(_WAITING_MAX)
-        self._task: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Queue[_Batch] = asyncio.Queue(_WAITING_MAX)
+        self._printing: asyncio.Queue[_Batch] = asyncio.Queue(_WAITING_MAX)
+        self._tasks: list[asyncio.Task[None]] = []
 
     def _read_state(self) -> bytes | None:
         try:
@@ -157,15 +167,21 @@ class FloorSite:
             )
         floor = self.arbiter.floor
         for sequence, (_, _, _, payload) in zip(block.sequences, block.messages(), strict=True):
-            if sequence < self._expected or not is_opaque(payload) or header.token_number <= self.arbiter.token:
+            if sequence < self._expected or header.token_number <= self.arbiter.token:
                 continue
-            for message in read_opaque_or_none(payload) or ():
-                if message.topic in (floor.topic, self._report_topic):
-                    known = self._heard.setdefault(header.token_number, _Release(header.instant, []))
-                    known.messages.append(FloorMessage(sequence, message.topic, message.payload, _site_of(message.key)))
+            if is_opaque(payload):
+                for message in read_opaque_or_none(payload) or ():
+                    if message.topic in (floor.topic, self._report_topic):
+                        site = _site_of(message.key)
+                        self._keep(header, FloorMessage(sequence, message.topic, message.payload, site))
+            elif len(printed(self.table.code, payload)):
+                self._keep(header, FloorMessage(sequence, tape_topic(self.table.code), bytes(payload)))
         self._expected = header.next_sequence
         if header.place + header.messages == header.token_count:
             self._complete = header.token_number
+
+    def _keep(self, header: BlockHeader, message: FloorMessage) -> None:
+        self._heard.setdefault(header.token_number, _Release(header.instant, [])).messages.append(message)
 
     def _apply(self, receiver: Receiver | None, last: int) -> None:
         """Tokens up to this one; of those that came from elsewhere only the messages are known."""
@@ -203,6 +219,11 @@ class FloorSite:
                         f"no majority agrees on the state of {code} after token {token}: the floor is halted",
                         "compare isocast floor verify of each site's journal; isocast floor phase open goes on",
                     )
+                    self._publish(key, [OpaqueMessage(self.arbiter.floor.topic, payload)])
+                case PublishPrints(key, instant, trades):
+                    with suppress(asyncio.QueueFull):  # Another site takes over.
+                        self._printing.put_nowait((key, prints(code, instant, trades)))
+                case PublishWake(key, payload):
                     self._publish(key, [OpaqueMessage(self.arbiter.floor.topic, payload)])
                 case Stepped(step):
                     counters.floor_trades += len(step.trades)
@@ -250,34 +271,47 @@ class FloorSite:
         with suppress(asyncio.QueueFull):  # Another site takes over.
             self._waiting.put_nowait((key, messages))
 
-    async def _send(self) -> None:
-        """Bring reports into the sequence, in order, through the first source that takes them."""
+    async def _send(self, waiting: asyncio.Queue[_Batch], turn: int) -> None:
+        """Bring batches into the sequence, in order, through the first source that takes them, from one on."""
         sources = self.table.sources
-        turn = self._context.plan.number
         while True:
             source = sources[turn % len(sources)]
             try:
                 async with Publisher(self._context.market, source, patience_s=_PATIENCE_S) as publisher:
                     while True:
-                        key, messages = await self._waiting.get()
+                        key, batch = await waiting.get()
                         try:
-                            await publisher.send(messages, key)
+                            await self._sent(publisher, key, batch)
                         except (IsocastError, OSError):
-                            self._waiting.put_nowait((key, messages))  # Order does not matter: each names its token.
+                            with suppress(asyncio.QueueFull):
+                                waiting.put_nowait((key, batch))  # Order does not matter: each names its token.
                             raise
-                        self._context.counters.floor_reports += 1
             except (IsocastError, OSError) as reason:
                 # Others report the same; and whoever is refused here may not be elsewhere.
                 self._context.log.warning("a source takes no reports", source=source, reason=str(reason))
             turn += 1
             await asyncio.sleep(_PAUSE_S)
 
+    async def _sent(self, publisher: Publisher, key: bytes, batch: list[OpaqueMessage] | EventArray) -> None:
+        if isinstance(batch, list):
+            await publisher.send(batch, key)
+            self._context.counters.floor_reports += 1
+        else:
+            await publisher.publish(batch, key)
+            self._context.counters.floor_prints += 1
+
     # Life ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Take in the past, and publish from now on."""
         self.replay()
-        self._task = self._context.loop.create_task(self._send(), name=f"reports of {self.table.code}")
+        loop, code = self._context.loop, self.table.code
+        # All sites print through the same source while it answers: it takes a key once. Reports are spread over all.
+        for name, waiting, turn in (
+            ("reports", self._waiting, self._context.plan.number),
+            ("prints", self._printing, 0),
+        ):
+            self._tasks.append(loop.create_task(self._send(waiting, turn), name=f"{name} of {code}"))
 
     def tick(self) -> None:
         """Keep the last agreed state, where there is a new one."""
@@ -294,10 +328,10 @@ class FloorSite:
 
     async def stop(self) -> None:
         """Publish no more; what is not in the sequence others report."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._task
+                await task
         self._cursor.close()
 
     def status(self) -> dict[str, object]:

@@ -114,11 +114,27 @@ class PublishDoor(Door):
             await guest.send(Accepted(labels, len(labels) - len(new)))
 
     def _foreign(self, batches: KeyedBatches) -> str:
-        """Why a batch is not for this stripe; empty if all are."""
-        if self._routes is None:
+        """Why a batch is not for this source, or not for this stripe; empty if all are."""
+        refusal = self._unrightful(batches)
+        if refusal or self._routes is None:
+            return refusal
+        return self._strange(self._routes, batches)
+
+    def _unrightful(self, batches: KeyedBatches) -> str:
+        """What these batches have that this source may not send: receivers would leave it out."""
+        rights = self._context.market.source_rights
+        if rights is None:
             return ""
+        market, plan = self._context.market, self._context.plan
+        while plan.parent in market.by_name:
+            plan = market.node(plan.parent)  # What comes through a secondary source is its primary source's.
+        found = next(filter(None, [rights.refusal(plan.node, payload) for _, payload in batches]), "")
+        return found and f"{found} must not come through {plan.name}: see [floor] of the market file for who may"
+
+    def _strange(self, routes: CoreRoutes, batches: KeyedBatches) -> str:
+        """Why a batch is not for this stripe; empty if all are."""
         stripe, market = self._context.plan.stripe, self._context.market
-        for symbol, home in self._routes.strangers(stripe, [payload for _, payload in batches]):
+        for symbol, home in routes.strangers(stripe, [payload for _, payload in batches]):
             there = (market.whole or market).processes_of(self._context.plan.origin)
             names = [plan.name for plan in there if plan.stripe == home] or ["no process of this source"]
             return f"{symbol} travels in stripe {home} and this is stripe {stripe}: publish it at {names[0]}"

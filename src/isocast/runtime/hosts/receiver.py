@@ -82,6 +82,7 @@ from isocast.wire.opaque import count_events
 from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, Suspicion
 
 if TYPE_CHECKING:
+    from isocast.floor.rights import SourceRights
     from isocast.runtime.hosts.floor_site import FloorSite
 
 __all__ = [
@@ -440,6 +441,7 @@ class ReceiverHost:
         self._clock = context.clock
         self._late_ns = context.market.timing.process_ns
         self._opener = context.keys.opener() if context.market.seal else None
+        self._rights = context.market.source_rights
         self._chain: ChainOpener | None = None
         if context.market.reveal is Reveal.CHAIN:
             self._chain = context.keys.chain_opener(context.stripe)
@@ -628,6 +630,8 @@ class ReceiverHost:
         self.edge.releasing(effect.entry.token.token_number)
         now = self._clock.now()
         opened = self._opened(effect.messages) if self._chain is None else self._disclosed(self._chain, effect)
+        if self._rights is not None:
+            opened = self._rightful(self._rights, effect.messages, opened)
         payloads = [one.payload for one in opened]
         bound_ns = self._clock.status.bound_ns or 0
         self.journal.append(released_block(effect, now, bound_ns, payloads, self._proof(effect, opened)))
@@ -687,6 +691,19 @@ class ReceiverHost:
                 name = self._context.market.name_of(message.sender)
                 advice = "look at that source: it was away, or slow, or keeps its keys back; have it publish this again"
                 self._context.alarm(f"void-{name}", str(reason), advice)
+        return found
+
+    def _rightful(self, rights: SourceRights, messages: Sequence[Data], opened: Sequence[Opened]) -> list[Opened]:
+        """The same, with nothing in the place of what its source may not send; every site finds the same."""
+        found: list[Opened] = []
+        for message, one in zip(messages, opened, strict=True):
+            refusal = rights.refusal(message.sender, one.payload)
+            found.append(Opened(b"", b"", b"") if refusal else one)
+            if refusal:
+                self._counters.floor_messages_refused += 1
+                name = self._context.market.name_of(message.sender)
+                advice = "its own door should have refused it: look at that source, and at who holds its key"
+                self._context.alarm(f"floor-refused-{name}", f"{name} may not send {refusal}: it is void", advice)
         return found
 
     def _send_line(self, effects: tuple[SendLine, ...]) -> None:

@@ -17,8 +17,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import time
 from decimal import Decimal, InvalidOperation
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import SECOND
@@ -26,12 +28,14 @@ from isocast.terms.market import Mic, to_ticks
 from isocast.terms.quantities import suggestion
 from isocast.terms.toml_files import Faults, Key, Kind, Table, Values, read_list, shown
 
-__all__ = ["FLOOR_TABLE", "SYMBOL_TABLE", "FloorSymbol", "FloorTable", "read_floors"]
+__all__ = ["FLOOR_TABLE", "GATEWAY_TABLE", "SYMBOL_TABLE", "FloorHours", "FloorSymbol", "FloorTable", "read_floors"]
 
 _BASIS_MAX: Final = 10_000
 _SYMBOL: Final = re.compile(r"[A-Z0-9][A-Z0-9.+=/^-]{0,11}")
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _SYMBOLS: Final = "symbols"
+_GATEWAYS: Final = "gateways"
+_GATEWAY_MAX: Final = (1 << 12) - 1
 
 FLOOR_TABLE: Final = Table(
     "floor.CODE",
@@ -47,6 +51,12 @@ FLOOR_TABLE: Final = Table(
             required=True,
         ),
         Key(
+            "operators",
+            Kind.NAMES,
+            "Further primary sources through which an operator may say what trades there, halt it and open it.",
+            [],
+        ),
+        Key(
             "maker_fee_bp",
             Kind.COUNT,
             "Of a trade's value, in basis points, for the order that was there first; in auctions for both.",
@@ -54,7 +64,29 @@ FLOOR_TABLE: Final = Table(
             maximum=_BASIS_MAX,
         ),
         Key("taker_fee_bp", Kind.COUNT, "The same for the order that came.", 0, maximum=_BASIS_MAX),
+        Key(
+            "calendar",
+            Kind.TEXT,
+            "Whose days and hours are its sessions, by the package exchange-calendars: such as XNYS. Empty: `opens` and"
+            " `closes`.",
+            "",
+            maximum=20,
+        ),
+        Key("opens", Kind.TEXT, "When trading begins, without a calendar, as HH:MM or HH:MM:SS.", "", maximum=8),
+        Key("closes", Kind.TEXT, "When it ends; before `opens`: on the next day.", "", maximum=8),
+        Key("zone", Kind.TEXT, "By the clock of which place, such as Europe/London.", "UTC", maximum=40),
+        Key("weekdays", Kind.COUNTS, "On which days, 0 is Monday.", [0, 1, 2, 3, 4], maximum=6),
+        Key("pre_open", Kind.TIME, "How long orders are collected before the opening auction.", "30min", minimum=0),
+        Key("closing", Kind.TIME, "How long they are before the closing auction.", "5min", minimum=0),
     ),
+)
+
+GATEWAY_TABLE: Final = Table(
+    "floor.CODE.gateways",
+    "Which gateway's accounts a primary source may speak for, one line each: `NAME = NUMBER`, the number of"
+    " `isocast accounts`. Orders of other accounts through it are void, and so are those through sources that have no"
+    " line. Without this table every source may carry every account's orders.",
+    (Key("SOURCE", Kind.COUNT, "The gateway's number.", 0, maximum=_GATEWAY_MAX),),
 )
 
 SYMBOL_TABLE: Final = Table(
@@ -130,6 +162,25 @@ class FloorSymbol:
 
 
 @dataclass(frozen=True, slots=True)
+class FloorHours:
+    """The sessions of a floor's days; without calendar and hours it has none."""
+
+    calendar: str = ""
+    opens_ns: int | None = None
+    """Since midnight, by the clock of the zone."""
+    closes_ns: int | None = None
+    zone: str = "UTC"
+    weekdays: tuple[int, ...] = (0, 1, 2, 3, 4)
+    pre_open_ns: int = 1_800 * SECOND
+    closing_ns: int = 300 * SECOND
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether days have instants."""
+        return bool(self.calendar) or self.opens_ns is not None
+
+
+@dataclass(frozen=True, slots=True)
 class FloorTable:
     """One floor of a market."""
 
@@ -139,6 +190,10 @@ class FloorTable:
     maker_fee_bp: int
     taker_fee_bp: int
     symbols: tuple[FloorSymbol, ...]
+    operators: tuple[str, ...] = ()
+    gateways: tuple[tuple[str, int], ...] = ()
+    """Sources, and the gateway whose accounts each may speak for; none: every source for every account."""
+    hours: FloorHours = FloorHours()
 
 
 def read_floors(
@@ -163,13 +218,14 @@ def _floor(code: str, entry: object, sources: list[str], faults: Faults) -> Floo
     if not isinstance(entry, Mapping):
         faults.add(name, f"must be a table, [{name}], not {shown(entry)}")
         entry = {}
-    own = {key: value for key, value in entry.items() if key != _SYMBOLS}
-    values = Values(own, FLOOR_TABLE.keys, faults, f"{name}.", others=(SYMBOL_TABLE,), known=[_SYMBOLS])
+    own = {key: value for key, value in entry.items() if key not in (_SYMBOLS, _GATEWAYS)}
+    values = Values(own, FLOOR_TABLE.keys, faults, f"{name}.", others=(SYMBOL_TABLE,), known=[_SYMBOLS, _GATEWAYS])
     if not _CURRENCY.fullmatch(values.text("currency")):
         values.fault("currency", f"must be three capital letters, such as USD, not {shown(values.text('currency'))}")
-    for source in values.names("sources"):
-        if source not in sources:
-            values.fault("sources", f"{source} is no primary source of this market{suggestion(source, sources)}")
+    for key in ("sources", "operators"):
+        for source in values.names(key):
+            if source not in sources:
+                values.fault(key, f"{source} is no primary source of this market{suggestion(source, sources)}")
     if "sources" in values and not values.names("sources"):
         values.fault("sources", "must name a primary source, through which reports enter the sequence")
     return FloorTable(
@@ -179,7 +235,59 @@ def _floor(code: str, entry: object, sources: list[str], faults: Faults) -> Floo
         values.count("maker_fee_bp"),
         values.count("taker_fee_bp"),
         _symbols(entry, name, faults),
+        values.names("operators"),
+        _gateways(entry.get(_GATEWAYS, {}), f"{name}.{_GATEWAYS}", sources, faults),
+        _hours(values),
     )
+
+
+def _hours(values: Values) -> FloorHours:
+    opens, closes = _clock(values, "opens"), _clock(values, "closes")
+    if (opens is None) != (closes is None) or (opens is not None and opens == closes):
+        values.fault("closes", "must be given with opens, and be another time")
+    if opens is not None and values.text("calendar"):
+        values.fault("opens", "must be empty where there is a calendar")
+    try:
+        ZoneInfo(values.text("zone"))
+    except (KeyError, ValueError, OSError):
+        values.fault("zone", f"must be a place such as Europe/London, not {shown(values.text('zone'))}")
+    return FloorHours(
+        values.text("calendar"),
+        opens,
+        closes,
+        values.text("zone"),
+        values.counts("weekdays"),
+        values.count("pre_open"),
+        values.count("closing"),
+    )
+
+
+def _clock(values: Values, key: str) -> int | None:
+    """Nanoseconds since midnight of a time of the day; None where there is none."""
+    text = values.text(key)
+    if not text:
+        return None
+    try:
+        found = time.fromisoformat(text)
+    except ValueError:
+        values.fault(key, f"must be a time of the day such as 09:30, not {shown(text)}")
+        return None
+    return (found.hour * 3600 + found.minute * 60 + found.second) * SECOND
+
+
+def _gateways(table: object, name: str, sources: list[str], faults: Faults) -> tuple[tuple[str, int], ...]:
+    if not isinstance(table, Mapping):
+        faults.add(name, f"must be a table, [{name}], not {shown(table)}")
+        return ()
+    found: list[tuple[str, int]] = []
+    for source, number in table.items():
+        if source not in sources:
+            faults.add(f"{name}.{source}", f"is no primary source of this market{suggestion(source, sources)}")
+        elif not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _GATEWAY_MAX:
+            faults.add(f"{name}.{source}", f"must be a gateway's number, 0 to {_GATEWAY_MAX:,}, not {shown(number)}")
+        else:
+            found.append((source, number))
+    return tuple(found)
 
 
 def _symbols(entry: Mapping[str, object], name: str, faults: Faults) -> tuple[FloorSymbol, ...]:

@@ -7,7 +7,7 @@ A market is one TOML file: a few keys at its top, a table for each concern, and 
 from __future__ import annotations
 
 from isocast.ring.settings import OrderRule, StartPolicy
-from isocast.runtime.market.floors import FLOOR_TABLE, SYMBOL_TABLE
+from isocast.runtime.market.floors import FLOOR_TABLE, GATEWAY_TABLE, SYMBOL_TABLE
 from isocast.runtime.market.model import (
     PORT_BLOCK,
     ClockSource,
@@ -877,5 +877,5 @@ NODE_TABLE = Table(
 STRIPE_KEYS = tuple(key for key in NODE_TABLE.keys if key.name in ("address", "port", "http_port", "tcp_port"))
 """What a table [nodes.NAME.s1] may say of the node's process in stripe 1 alone."""
 
-FILE_TABLES: tuple[Table, ...] = (*SETTINGS, NODE_TABLE, FLOOR_TABLE, SYMBOL_TABLE)
+FILE_TABLES: tuple[Table, ...] = (*SETTINGS, NODE_TABLE, FLOOR_TABLE, GATEWAY_TABLE, SYMBOL_TABLE)
 """Everything that a market file may say, in the order of the reference page."""

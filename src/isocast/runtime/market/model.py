@@ -13,6 +13,7 @@ from functools import cached_property
 from ipaddress import IPv4Address
 from math import ceil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
 from isocast.runtime.market.floors import FloorTable
@@ -24,6 +25,9 @@ from isocast.terms.timing import Timing, affords_receipts
 from isocast.terms.topology import City, delay_ns
 from isocast.wire.frame import market_id
 from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, payload_capacity
+
+if TYPE_CHECKING:
+    from isocast.floor.rights import SourceRights
 
 __all__ = [
     "PORT_BLOCK",
@@ -562,6 +566,27 @@ class Market:
         if plan is None:
             return "a guest" if is_guest(node) else str(node)
         return plan.name
+
+    @cached_property
+    def source_rights(self) -> SourceRights | None:
+        """What each source may send to the market's floors, and for them; None: the market has none."""
+        if not self.floors:
+            return None
+        # Most markets have no floor, and do without what it takes.
+        from isocast.floor.rights import FloorRights, SourceRights  # noqa: PLC0415
+
+        ids = {plan.name: plan.node for plan in self.by_role(NodeRole.PRIMARY_SOURCE)}
+        return SourceRights(
+            [
+                FloorRights(
+                    floor.code,
+                    frozenset([ids[name] for name in floor.sources]),
+                    frozenset([ids[name] for name in floor.operators]),
+                    {ids[name]: number for name, number in floor.gateways},
+                )
+                for floor in self.floors
+            ]
+        )
 
     def by_role(self, *roles: NodeRole) -> tuple[NodePlan, ...]:
         """All nodes of these roles, in the order of the file."""

@@ -18,7 +18,7 @@ from isocast.terms.ids import Label
 from isocast.terms.quantities import suggestion
 from isocast.wire.opaque import OpaqueMessage
 
-__all__ = ["directory", "find_floor", "opening", "phase_change", "publish_events"]
+__all__ = ["directory", "find_floor", "listing", "opening", "phase_change", "publish_events"]
 
 
 def find_floor(market: Market, code: str | None) -> FloorTable:
@@ -54,7 +54,12 @@ def directory(symbol: FloorSymbol, phase: Phase = Phase.CLOSED) -> Directory:
 
 def opening(floor: FloorTable, phase: Phase = Phase.OPEN) -> list[Event]:
     """Everything that trades there, with the rules of the file, and then the phase for all of it."""
-    return [*[directory(symbol) for symbol in floor.symbols], Status(None, phase)]
+    return [*listing(floor), Status(None, phase)]
+
+
+def listing(floor: FloorTable) -> list[Event]:
+    """Everything that trades there, with the rules of the file; what is new begins closed."""
+    return [directory(symbol) for symbol in floor.symbols]
 
 
 def phase_change(floor: FloorTable, phase: Phase, symbols: Sequence[str] = ()) -> list[Event]:

@@ -183,12 +183,16 @@ class NodeCounters:
     """Payloads whose seal did not fit at release."""
     forged_messages: int = 0
     """Messages in a source's name, in the sequence, that it never sent."""
+    floor_messages_refused: int = 0
+    """Messages of floors released with nothing in their place: their source may not send them."""
     floor_trades: int = 0
     """Trades of the market's floors that this site computed since it started."""
     floor_trades_confirmed: int = 0
     floor_trades_busted: int = 0
     floor_reports: int = 0
     """Reports of its arbiters that a source took."""
+    floor_prints: int = 0
+    """Batches of confirmed trades, as market events, that a source took."""
     journal_bytes: int = 0
     journal_alarms: int = 0
     journal_prune_failures: int = 0

@@ -360,10 +360,19 @@ METRICS: tuple[Metric, ...] = (
         _count("forged_messages"),
     ),
     # Floors
+    _counter(
+        "floor_messages_refused_total",
+        _RECEIVERS,
+        "messages of floors that their sources may not send; 0 is right",
+        _count("floor_messages_refused"),
+    ),
     _counter("floor_trades_total", _PRIMARY, "trades of floors, computed here", _count("floor_trades")),
     _counter("floor_trades_confirmed_total", _PRIMARY, "of them confirmed", _count("floor_trades_confirmed")),
     _counter("floor_trades_busted_total", _PRIMARY, "of them void; 0 is right", _count("floor_trades_busted")),
     _counter("floor_reports_total", _PRIMARY, "reports of its arbiters that a source took", _count("floor_reports")),
+    _counter(
+        "floor_prints_total", _PRIMARY, "batches of trades for the tape that a source took", _count("floor_prints")
+    ),
     # Ways in
     _counter("publishes_accepted_total", _SOURCES, "batches taken into the outbox", _count("publishes_accepted")),
     _counter(

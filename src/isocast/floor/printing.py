@@ -1,0 +1,111 @@
+"""A floor's confirmed trades as market events: how they come onto the tape, under the floor's own code.
+
+    kind TRADE | flags | floor | symbol | price | quantity | time: T_t of the trade's token | id: the trade's number
+
+A trade of an auction has the flag AUCTION; one of a lot or an open offer is none of the book's, and changes volume
+alone (NOT_LAST, NOT_HIGH_LOW). The record has 32 bits for a quantity: a larger trade is not on the tape.
+
+Trades of one token are printed together, under a key that is a function of them. A print may still be in the sequence
+twice, where one source took it without an answer and another took it again: a trade counts where its number is first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Final
+
+import numpy as np
+
+from isocast.floor.events import Trade
+from isocast.terms.instruments import Instrument
+from isocast.terms.market import EventFlag, EventKind
+from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
+from isocast.wire.names import name_events
+
+__all__ = ["FirstPrints", "is_printable", "print_key", "printed", "prints", "tape_topic"]
+
+_QUANTITY_MAX: Final = (1 << 32) - 1
+_OFF_BOOK: Final = EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW
+_KEY_BYTES: Final = 16
+
+
+def tape_topic(floor: str) -> str:
+    """What an arbiter calls messages with market events of a floor; nothing is published under it."""
+    return f"floor/{floor}/tape"
+
+
+def is_printable(trade: Trade) -> bool:
+    """Whether the record has room for a trade."""
+    return trade.quantity <= _QUANTITY_MAX
+
+
+def prints(floor: str, instant: int, trades: Iterable[Trade]) -> EventArray:
+    """The market events of some trades of one token, in order; full names of their symbols go before."""
+    chosen = [trade for trade in trades if is_printable(trade)]
+    named = {trade.symbol: Instrument(floor, trade.symbol) for trade in chosen}
+    names = name_events([one for one in named.values() if one.symbol != one.name])
+    names["time"] = instant
+    events = np.zeros(len(chosen), EVENT_DTYPE)
+    events["kind"], events["floor"], events["time"] = EventKind.TRADE, floor.encode("ascii"), instant
+    for event, trade in zip(events, chosen, strict=True):
+        event["symbol"] = named[trade.symbol].symbol.encode("ascii")
+        event["price"], event["quantity"], event["id"] = trade.price, trade.quantity, trade.number
+        event["flags"] = trade.is_auction * EventFlag.AUCTION | trade.is_off_book * _OFF_BOOK
+    return np.concatenate([names, events])
+
+
+def printed(floor: str, payload: bytes | memoryview) -> EventArray:
+    """The trades of a floor in a block of the sequence; empty where there are none, or the block is no events."""
+    code = floor.encode("ascii")
+    raw = bytes(payload)
+    if code not in raw or not are_events(raw):
+        return np.empty(0, EVENT_DTYPE)
+    events = np.frombuffer(raw, EVENT_DTYPE)
+    found: EventArray = events[(events["kind"] == EventKind.TRADE) & (events["floor"] == code)]
+    return found
+
+
+def print_key(floor: str, trades: Sequence[Trade]) -> bytes:
+    """Under which the trades of one token are printed, whoever does it."""
+    said = b"%b %d %d" % (floor.encode("ascii"), trades[0].number, trades[-1].number)
+    return blake2b(said, digest_size=_KEY_BYTES, person=b"isocast tape").digest()
+
+
+class FirstPrints:
+    """Which prints of some floors are the first of their trades: for readers who count nothing twice."""
+
+    def __init__(self, floors: Iterable[str]) -> None:
+        """Nothing was printed."""
+        self._runs: dict[bytes, tuple[list[int], list[int]]] = {floor.encode("ascii"): ([], []) for floor in floors}
+        """Of each floor, the first and the last numbers of what was printed without a hole: mostly one run."""
+
+    def first(self, events: EventArray) -> EventArray:
+        """The events without prints of trades that were printed before."""
+        if not self._runs:
+            return events
+        ours = np.isin(events["floor"], list(self._runs)) & (events["kind"] == EventKind.TRADE)
+        if not ours.any():
+            return events
+        kept = np.ones(len(events), np.bool_)
+        for place in np.flatnonzero(ours).tolist():
+            kept[place] = self._is_first(events["floor"][place].item(), int(events["id"][place]))
+        return events if kept.all() else events[kept]
+
+    def _is_first(self, floor: bytes, number: int) -> bool:
+        firsts, lasts = self._runs[floor]
+        at = bisect_right(firsts, number) - 1
+        if at >= 0 and number <= lasts[at]:
+            return False
+        joins_next = at + 1 < len(firsts) and firsts[at + 1] == number + 1
+        if at >= 0 and lasts[at] == number - 1:
+            lasts[at] = lasts.pop(at + 1) if joins_next else number
+            if joins_next:
+                del firsts[at + 1]
+        elif joins_next:
+            firsts[at + 1] = number
+        else:
+            firsts.insert(at + 1, number)
+            lasts.insert(at + 1, number)
+        return True

@@ -1,0 +1,92 @@
+"""A floor in a market: what a source may not send is refused and void, and instants come though nobody writes."""
+
+from pathlib import Path
+from time import time_ns
+
+import pytest
+from tests.runtime.worlds import SMALL, World, eventually, market_file, run, trades
+
+from isocast.floor.codec import encode_event, floor_topic
+from isocast.floor.events import Event, Order, Phase, Schedule, Status
+from isocast.runtime.client.publisher import Publisher, PublishRefusedError
+from isocast.runtime.hosts.publish_door import PublishDoor
+from isocast.runtime.operate.floor_change import listing, opening, publish_events
+from isocast.terms.ids import GATEWAY_SHIFT
+from isocast.terms.market import Side
+from isocast.wire.opaque import OpaqueMessage
+
+CODE = "XISO"
+NODES = {name: node for name, node in SMALL.items() if name not in ("archive", "bank")}
+NODES |= {"east": {"role": "primary-source"}, "broker": {"role": "secondary-source", "parent": "east"}}
+FLOOR: dict[str, dict[str, object]] = {
+    f"floor.{CODE}": {"sources": ["floor"]},
+    f"floor.{CODE}.gateways": {"east": 1},
+    f"[floor.{CODE}.symbols]": {"symbol": "ISO"},
+}
+HALT = Status(None, Phase.HALTED)
+RECEIVERS = ("a", "b", "c")
+
+
+def order(gateway: int, number: int) -> Order:
+    account = gateway << GATEWAY_SHIFT | 16
+    return Order(account << 32 | number, account, "ISO", Side.BUY, 1, 100_000)
+
+
+async def send(world: World, source: str, *events: Event) -> None:
+    async with Publisher(world.market, source) as publisher:
+        await publisher.send([OpaqueMessage(floor_topic(CODE), encode_event(event)) for event in events])
+
+
+def status(world: World, name: str) -> dict[str, object]:
+    (floor,) = world.nodes[name].host.floors  # type: ignore[union-attr]
+    found: dict[str, object] = floor.status()
+    return found
+
+
+def test_a_forged_halt_and_forged_orders_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with World(market_file(tmp_path, NODES, settings=FLOOR)) as world:
+            await world.start()
+            (floor,) = world.market.floors
+            await publish_events(world.market, floor, opening(floor))
+            for events in ((HALT,), (order(2, 1),), (order(1, 1), order(2, 1))):
+                with pytest.raises(PublishRefusedError, match=r"floor XISO.* must not come through east"):
+                    await send(world, "east", *events)
+            with pytest.raises(PublishRefusedError, match=r"operator .* must not come through east"):
+                await send(world, "broker", HALT)
+            with monkeypatch.context() as patched:
+                # A source that asks nobody: its door lets everything through.
+                patched.setattr(PublishDoor, "_unrightful", lambda *_: "")
+                await send(world, "east", HALT)
+                await send(world, "east", order(2, 1))
+                prints = trades(2)
+                prints["floor"] = CODE.encode()
+                await world.publish("east", prints)
+            await send(world, "broker", order(1, 1))
+            await eventually(lambda: all(status(world, name)["orders"] for name in RECEIVERS))
+            for name in RECEIVERS:
+                assert status(world, name)["symbols"] == {"ISO": "open"}
+                assert status(world, name)["orders"] == 1
+                assert world.nodes[name].counters.floor_messages_refused == 3
+                assert world.alarms(name).count("floor-refused-east") == 1
+                assert [payload for _, payload in world.released(name)].count(b"") == 3, "their places stay"
+                assert world.ids(name) == []
+
+    run(story())
+
+
+def test_a_floor_that_nobody_writes_to_goes_through_its_day(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with World(market_file(tmp_path, NODES, settings=FLOOR)) as world:
+            await world.start()
+            (floor,) = world.market.floors
+            soon, later = time_ns() + 10**9, time_ns() + 2 * 10**9
+            day = Schedule(((soon, Phase.PRE_OPEN), (later, Phase.OPEN)))
+            await publish_events(world.market, floor, [*listing(floor), day])
+            for name in RECEIVERS:
+                await eventually(lambda name=name: status(world, name)["symbols"] == {"ISO": "open"})  # type: ignore[misc]
+            tokens = {status(world, name)["token"] for name in RECEIVERS}
+            assert all(tokens)
+            assert not [code for name in RECEIVERS for code in world.alarms(name) if code.startswith("floor-")]
+
+    run(story())
