@@ -18,6 +18,7 @@ __all__ = [
     "BalanceLine",
     "CancelRequest",
     "Desk",
+    "GatewayStatus",
     "Lifetime",
     "Login",
     "NewOrder",
@@ -137,7 +138,10 @@ class ReportKind(StrEnum):
     CONFIRMED = "confirmed"
     """A trade that was tentative is final, and is settled."""
     BUSTED = "busted"
-    """A tentative trade is void."""
+    """A tentative trade is void: the sequence lost the token that made it. The order is as it was before, and what it
+    needs stays reserved until the sequence decides it again."""
+    RESTORED = "restored"
+    """The same for an order that had not traded in what was lost."""
     CANCEL_PENDING = "cancel pending"
     REPLACE_PENDING = "replace pending"
     CANCELLED = "cancelled"
@@ -260,6 +264,20 @@ class SymbolTerms(NamedTuple):
     reference: int | None
 
 
+class GatewayStatus(NamedTuple):
+    """How a gateway is, for whoever trades there or looks after it."""
+
+    floor: str
+    token: int
+    """Of the sequence, up to which everything is in its books."""
+    confirmed: int
+    """All trades up to this number are confirmed."""
+    busted: int
+    """Trades of its accounts that became void since it started."""
+    alarms: tuple[str, ...]
+    """What somebody should look at; empty: nothing."""
+
+
 class Desk(Protocol):
     """A gateway, as its ways in see it. Every method that is async may wait for the disk or the market."""
 
@@ -298,3 +316,6 @@ class Desk(Protocol):
 
     async def symbols(self) -> Sequence[SymbolTerms]:
         """What can be traded."""
+
+    async def status(self) -> GatewayStatus:
+        """How the gateway is."""

@@ -24,6 +24,7 @@ from isocast.orders.desk import (
     CLIENT_ID_MAX,
     BalanceLine,
     CancelRequest,
+    GatewayStatus,
     Lifetime,
     NewOrder,
     OrderKind,
@@ -55,6 +56,7 @@ __all__ = [
     "report_fields",
     "report_of",
     "request_fields",
+    "status_fields",
     "symbol_fields",
 ]
 
@@ -282,6 +284,11 @@ def balance_fields(line: BalanceLine) -> dict[str, Any]:
     kind, _, name = line.asset.partition(":")
     shown = price_text if kind == "cash" else int
     return {"asset": name, "kind": kind, "available": shown(line.available), "reserved": shown(line.reserved)}
+
+
+def status_fields(status: GatewayStatus) -> dict[str, Any]:
+    """How a gateway is."""
+    return {**status._asdict(), "alarms": list(status.alarms)}
 
 
 def symbol_fields(terms: SymbolTerms) -> dict[str, Any]:

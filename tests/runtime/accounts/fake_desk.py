@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from isocast.orders.desk import (
     BalanceLine,
     CancelRequest,
+    GatewayStatus,
     Login,
     NewOrder,
     OrderStatus,
@@ -162,6 +163,9 @@ class FakeDesk:
 
     async def balances(self, login: Login) -> Sequence[BalanceLine]:
         return [BalanceLine("EUR", 1_000_000, login.account)]
+
+    async def status(self) -> GatewayStatus:
+        return GatewayStatus("XISO", 7, 3, 1, ("trades that became void: 1",))
 
     async def symbols(self) -> Sequence[SymbolTerms]:
         return [SymbolTerms(symbol, "EUR", 100, 1, "open", 100_000) for symbol in self.listed]

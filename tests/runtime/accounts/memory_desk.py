@@ -12,6 +12,7 @@ from typing import assert_never
 from isocast.orders.desk import (
     BalanceLine,
     CancelRequest,
+    GatewayStatus,
     Lifetime,
     Login,
     NewOrder,
@@ -327,6 +328,9 @@ class MemoryDesk:
 
     async def balances(self, login: Login) -> Sequence[BalanceLine]:
         return [BalanceLine("cash:USD", 12_505_000 + login.account - ADA, -0), BalanceLine("shares:ISO", 300, 100)]
+
+    async def status(self) -> GatewayStatus:
+        return GatewayStatus("XISO", 7, 3, 1, ("trades that became void: 1",))
 
     async def symbols(self) -> Sequence[SymbolTerms]:
         return list(_TERMS.values())

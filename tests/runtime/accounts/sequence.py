@@ -17,7 +17,7 @@ from isocast.orders.life import path_faults
 from isocast.orders.needs import Side
 from isocast.runtime.accounts.audit import audit
 from isocast.runtime.accounts.book import AccountBook
-from isocast.runtime.accounts.floor_view import FloorView, tick_topic
+from isocast.runtime.accounts.floor_view import FloorView, TokenOutcome, tick_topic
 from isocast.runtime.accounts.order_store import Batch, report_of
 from isocast.runtime.accounts.posting import rows_of
 from isocast.runtime.accounts.requests import Answered, Asked
@@ -53,6 +53,10 @@ class MemorySequence:
         self._last: FloorReport | None = None
         """Of a token with trades."""
         self._sequence = 0
+        self.cuts = 0
+        self._confirmed_at = 0
+        """The token of the last trade that a report calls confirmed: it cannot be lost."""
+        self._trades_at: dict[int, int] = {}
         self.say(*events)
         if events:
             self.step()
@@ -83,12 +87,10 @@ class MemorySequence:
         """The next token, with all that waits; the arbiter hears it, and reports in the one after."""
         token = len(self.tokens) + 1
         self._sequence += 1
-        made = token, token * MS, [FloorMessage(self._sequence, *one) for one in self._next]
+        made = token, token * MS + self.cuts, [FloorMessage(self._sequence, *one) for one in self._next]
         self.tokens.append(made)
         self._next = []
-        for message in made[2]:
-            self._arbiter.hear(token, made[1], message)
-        outcome = self._arbiter.finish()
+        outcome = self._heard(made)
         if outcome is None:
             return made
         self._steps += any(message.topic == floor_topic(FLOOR) for message in made[2])
@@ -98,6 +100,32 @@ class MemorySequence:
             self._next.append((report_topic(FLOOR), encode_report(self._last)))
         self._standing = self._arbiter.floor.next_trade - 1
         return made
+
+    def _heard(self, made: TokenMessages) -> TokenOutcome | None:
+        for message in made[2]:
+            self._arbiter.hear(made[0], made[1], message)
+        outcome = self._arbiter.finish()
+        for step in () if outcome is None else outcome.steps:
+            self._trades_at |= {one.number: made[0] for one in step.reports if isinstance(one, Trade)}
+        for report in () if outcome is None else outcome.believed:
+            self._confirmed_at = max(self._confirmed_at, self._trades_at.get(report.confirmed, 0))
+        return outcome
+
+    def cut(self, tokens: int) -> int:
+        """A reformation loses the last tokens, as far as they may be lost: how many. Sources send all of it again."""
+        keep = max(len(self.tokens) - tokens, self._confirmed_at)
+        lost, self.tokens = self.tokens[keep:], self.tokens[:keep]
+        if not lost:
+            return 0
+        again = [(one.topic, one.payload) for _, _, messages in lost for one in messages] + self._next
+        self._next = [one for one in again if one[0] == floor_topic(FLOOR)]
+        self.cuts += 1
+        self._arbiter, self._last, self._sequence = FloorView(FLOOR), None, keep
+        for made in self.tokens:
+            self._heard(made)
+        self._steps = sum(any(one.topic == floor_topic(FLOOR) for one in made[2]) for made in self.tokens)
+        self._standing = min(self._standing, self._arbiter.floor.next_trade - 1)
+        return len(lost)
 
     def settle(self) -> None:
         """Tokens until everything is confirmed, and everything before is stable."""
@@ -139,6 +167,7 @@ class MemoryGateway:
         """As a process that was killed and started again."""
         self.books = TradingBooks(self.database, self.settings)
         self._at = self.books.open(self.now).token
+        self._cuts = -1
 
     def fund(self, account: int, asset: str, amount: int) -> None:
         self.book.post(deposit(f"fund/{account}/{asset}/{amount}", account, asset, amount))
@@ -159,6 +188,8 @@ class MemoryGateway:
     def follow(self, sequence: MemorySequence) -> None:
         """All tokens that it has not heard, in one transaction."""
         outcomes = []
+        if sequence.cuts != self._cuts:
+            self._at, self._cuts = self.books.rewind().token, sequence.cuts
         for token, instant, messages in sequence.tokens[self._at :]:
             for message in messages:
                 self.books.view.hear(token, instant, message)
@@ -188,6 +219,7 @@ class MemoryGateway:
         found = audit(self.database)
         assert found.is_sound, found.findings
         assert not self.books.foreign
+        assert not self.books.view.differing
         for account in self.accounts:
             told = self.reports(account)
             assert [report.number for report in told] == list(range(1, len(told) + 1))

@@ -444,12 +444,18 @@ def test_a_restart_goes_on_from_a_snapshot_of_the_floor(gateway: MemoryGateway, 
     gateway.ask(ada, limit("1", BUY, 10, 10))
     run(market, gateway)
     gateway.books.keep_floor(1)
+    gateway.restart()
+    assert gateway.books.view.newest == 0  # Token 2 may still be lost.
+    settle(market, gateway)
+    gateway.books.keep_floor(1)
+    stable = gateway.books.position.token
+    settle(market, gateway)
     gateway.ask(bob, limit("1", SELL, 4, 10))
     run(market, gateway)
     gateway.restart()
-    assert gateway.books.view.newest == 2
-    assert gateway.books.position.token == 3
-    gateway.follow(market)  # Token 3 again: the floor hears it, the books do not.
+    assert gateway.books.view.newest == stable
+    assert gateway.books.position.token > stable
+    gateway.follow(market)  # The last tokens again: the floor hears them, the books do not.
     gateway.ask(bob, limit("2", SELL, 6, 10))
     run(market, gateway)
     settle(market, gateway)

@@ -147,6 +147,11 @@ class Trading(RuleBasedStateMachine):
     def token(self) -> None:
         self.market.step()
 
+    @rule(tokens=st.integers(1, ROUND - 1))
+    def lose(self, tokens: int) -> None:
+        """A reformation cuts the newest tokens off; everything in them is sequenced again."""
+        self.market.cut(tokens)
+
     @rule()
     def close_and_open(self) -> None:
         self.market.say(Status("IBM", Phase.CLOSED))
@@ -194,8 +199,9 @@ class Trading(RuleBasedStateMachine):
             gateway.publish(self.market)
             for account in gateway.accounts:
                 told = gateway.reports(account)
+                ended = ReportKind.CONFIRMED, ReportKind.BUSTED
                 traded = [report.trade for report in told if report.kind is ReportKind.TRADED]
-                assert sorted(traded) == sorted(one.trade for one in told if one.kind is ReportKind.CONFIRMED)
+                assert sorted(traded) == sorted(one.trade for one in told if one.kind in ended)
                 for asset in total:
                     total[asset] += sum(gateway.balance(account, asset))
             fees = gateway.gateway_fees()

@@ -25,6 +25,7 @@ from isocast.orders.accounts import name_of
 from isocast.orders.controls import Block
 from isocast.orders.desk import (
     BalanceLine,
+    GatewayStatus,
     Login,
     Reason,
     ReportKind,
@@ -40,6 +41,7 @@ from isocast.runtime.accounts.posting import rows_of
 from isocast.runtime.accounts.requests import Answered, Asked, refused
 from isocast.runtime.accounts.tables import AccountsDatabase
 from isocast.runtime.accounts.trading import FencedError, TradingBooks
+from isocast.runtime.watch.logs import get_log
 from isocast.terms.errors import IsocastError, LedgerError, LedgerFault, LocalProtocolError
 from isocast.wire.opaque import OpaqueMessage
 
@@ -54,6 +56,9 @@ _AT_ONCE: Final = 512
 _WAITING_MAX: Final = 16_384
 """Requests, and messages of the sequence, that wait for the disk: a second's; beyond that there is backpressure."""
 _BACKOFF_S: Final = (0.05, 5.0)
+_FOREIGN: Final = "events in this gateway's name that it did not send, or that contradict its books"
+_DIFFERING: Final = "reports of arbiters that name another state of the floor"
+_BUSTED: Final = "trades that became void"
 _PAGE: Final = 1_000
 
 
@@ -126,6 +131,8 @@ class GatewayDesk:
         self._has_batch = asyncio.Event()
         self._turned = asyncio.Event()
         """Set, and replaced, whenever something was published or told."""
+        self._said: dict[str, int] = {}
+        """Alarms that are in the log, with how often."""
         self._tasks: list[asyncio.Task[None]] = []
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -372,6 +379,7 @@ class GatewayDesk:
             if self._outcomes:
                 await self._patiently(self._keep)
                 self._has_batch.set()
+            self._watch_out()
             self._taken += len(some)
             self._turn()
 
@@ -391,6 +399,38 @@ class GatewayDesk:
         await self._write(self.books.take, self._outcomes, self._clock(), self.start.stripe)
         self._reached("taken")
         self._outcomes = []
+
+    def _watch_out(self) -> None:
+        """Say what somebody should look at, once for each time that it grows."""
+        found = self._alarming()
+        for name, count in found.items():
+            if count > self._said.get(name, 0):
+                get_log().error("alarm of the gateway", what=name, count=count)
+        self._said = found
+
+    def _alarming(self) -> dict[str, int]:
+        books = self.books
+        counts = {_FOREIGN: books.foreign, _DIFFERING: books.view.differing, _BUSTED: books.busted}
+        return {name: count for name, count in counts.items() if count}
+
+    @property
+    def doubts(self) -> int:
+        """How often an arbiter has named another state of the floor than this gateway has."""
+        return self.books.view.differing
+
+    async def rewind(self) -> Position:
+        """Hear the sequence again from what cannot be lost: from where it is wanted. Until then nothing is accepted.
+
+        Everything that was given to `take` must be on the disk (`until_taken`).
+        """
+        self.start = await self._patiently(partial(self._write, self.books.rewind))
+        return self.start
+
+    async def status(self) -> GatewayStatus:
+        """How the gateway is."""
+        position, books = self.books.position, self.books
+        alarms = [f"{name}: {count:,}" for name, count in self._alarming().items()]
+        return GatewayStatus(books.settings.floor, position.token, position.confirmed, books.busted, tuple(alarms))
 
     @property
     def wants_token(self) -> bool:

@@ -8,7 +8,8 @@ An arbiter's report is believed where the state and the trades that it names are
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
 from isocast.floor.codec import decode_event, floor_topic
 from isocast.floor.confirming import RESULTS_KEPT, Comparison, OwnResult, ReportParts
@@ -21,6 +22,8 @@ from isocast.floor.state import state_hash
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 
 __all__ = ["EventOutcome", "FloorView", "TokenOutcome", "tick_topic"]
+
+_DIGEST_BYTES: Final = 16
 
 
 def tick_topic(floor: str) -> str:
@@ -50,6 +53,17 @@ class TokenOutcome(NamedTuple):
     steps: tuple[EventOutcome, ...]
     believed: tuple[FloorReport, ...]
     """Of arbiters, about earlier tokens."""
+    digest: str = ""
+    """Of all that it carried for this floor: another one under the same number is another token."""
+
+
+def _digest(instant: int, messages: list[FloorMessage]) -> str:
+    found = blake2b(instant.to_bytes(8, signed=True), digest_size=_DIGEST_BYTES)
+    for message in messages:
+        for part in (message.topic.encode(), message.payload):
+            found.update(len(part).to_bytes(4))
+            found.update(part)
+    return found.hexdigest()
 
 
 class FloorView:
@@ -114,7 +128,7 @@ class FloorView:
             except RemoteProtocolError:
                 self.unreadable += 1
         steps = self._applied(token, instant, events) if has_floor else ()
-        return TokenOutcome(token, instant, kept[-1].sequence, steps, tuple(believed))
+        return TokenOutcome(token, instant, kept[-1].sequence, steps, tuple(believed), _digest(instant, kept))
 
     def _is_believed(self, report: FloorReport) -> bool:
         own = self.results.get(report.token)

@@ -8,9 +8,14 @@ Each is one transaction, which no other process can have at the same time: a lea
 gateway that was replaced. Nothing here waits for the market or knows an event loop; `desk` does.
 
 Money moves when it cannot be taken back (settlement 14). A trade is settled once an arbiter's report says that it is
-confirmed. What a refusal, a cancel, an expiry or a replace frees is freed once an arbiter has reported its token or a
-later one, or once a token has come that is a round of the ring later (`DeskSettings.stable_tokens`): a customer does
-not see `stable` itself, and on an unchanged ring every member holds a token a round later.
+confirmed. What a refusal, a cancel, an expiry or a replace frees is freed once a token has come that is a round of the
+ring later (`DeskSettings.stable_tokens`): a customer does not see `stable` itself, and on an unchanged ring every
+member holds a token a round later.
+
+A reformation may cut off a token that is not stable, under the timed gate or with a forced ring. The gateway hears the
+sequence again from its last stable snapshot, at every start and when something does not fit (`rewind`), and compares
+each token with what it noted of it. Where one is gone or another, its orders are as they were before it, its trades are
+void, and the trader hears so once: nothing of it was settled or freed.
 """
 
 from __future__ import annotations
@@ -61,6 +66,7 @@ from isocast.runtime.accounts.order_store import (
     ORDER_COLUMNS,
     Batch,
     Due,
+    Image,
     KnownRequest,
     OpenOrder,
     OrderMemory,
@@ -149,7 +155,11 @@ class TradingBooks:
         self.published = 0
         """All batches up to this one are published."""
         self.foreign = 0
-        """Events about this gateway's accounts that it has not sent, and steps that contradict its books."""
+        """Events about this gateway's accounts that it has not sent, and steps that contradict its books: an alarm."""
+        self.busted = 0
+        """Trades of its accounts that became void."""
+        self._followed = 0
+        """Up to which token this view's sequence was compared with the books."""
         self._currency = cash(self.settings.currency)
         self._currencies = {symbol: cash(currency) for symbol, currency in self.settings.currencies.items()}
         self._database = database
@@ -186,14 +196,27 @@ class TradingBooks:
         self.check()
         return start
 
+    def rewind(self) -> Position:
+        """Begin to hear the sequence again, from the last snapshot that is stable: from where it is wanted."""
+        with self._database.reading() as connection:
+            if self._is_stale:
+                raise LedgerError(LedgerFault.UNAVAILABLE, "the last transaction is in doubt: try again")
+            return self._restored(connection)
+
     def _restored(self, connection: Connection) -> Position:
-        """The floor as it was kept; where to hear the sequence from."""
-        query = "SELECT sequence, token, state, body FROM snapshots WHERE floor = ?"
-        for sequence, token, state, body in rows_of(connection, query, (self.settings.floor,)):
-            self.view.restore(bytes(body), token, bytes.fromhex(state))
-            self._snapshot_at = token
-            return self._memory.position._replace(sequence=sequence, token=token)
-        return Position(self._memory.position.stripe)
+        """The floor as it was kept at a token that cannot be lost; where to hear the sequence from."""
+        view, position, start = FloorView(self.settings.floor), self._memory.position, Position()
+        view.differing, view.unreadable = self.view.differing, self.view.unreadable
+        query = (
+            "SELECT sequence, token, state, body FROM floor_snapshots WHERE floor = ? AND token <= ?"
+            " ORDER BY token DESC LIMIT 1"
+        )
+        start = Position(position.stripe)
+        for sequence, token, state, body in rows_of(connection, query, (self.settings.floor, position.stable_token)):
+            view.restore(bytes(body), token, bytes.fromhex(state))
+            start = position._replace(sequence=sequence, token=token)
+        self.view, self._snapshot_at, self._followed = view, start.token, start.token
+        return start
 
     def check(self) -> None:
         """LedgerError unless what is reserved is what live orders and unsettled trades need."""
@@ -467,6 +490,11 @@ class TradingBooks:
             more = life.begin_change(change)
         except LocalProtocolError as error:
             raise RefusedError(Reason.UNAVAILABLE, str(error), life) from None
+        # Trades that are not stable may be lost: then this replace meets an order of which less is filled.
+        slack = work.most_needed(order) - order.reserved
+        if slack > 0:
+            order.add_due(work.position.token, slack)
+            more += slack
         if more:
             try:
                 self._reserve(work, order, f"order/{life.id}/{request.client_id}", more)
@@ -551,19 +579,82 @@ class TradingBooks:
     def take(self, outcomes: Sequence[TokenOutcome], now: int, stripe: int = 0) -> list[int]:
         """Apply tokens, each once however often it is given: the accounts that have something to hear."""
         with self._work(now) as work:
-            last = 0
+            last, followed = 0, self._followed
             for outcome in outcomes:
+                self._compare(work, outcome, followed)
+                followed = outcome.token
                 if outcome.token > work.position.token:
-                    self._apply(work, outcome)
+                    with work.token(outcome.token, outcome.digest):
+                        self._apply(work, outcome)
                     last = outcome.token
                     work.position = work.position._replace(
                         stripe=stripe, sequence=outcome.sequence, token=outcome.token
                     )
             if last:
                 self._settle(work, outcomes[-1].instant)
+                work.forget_past()
                 if last >= self._snapshot_at + self.settings.snapshot_tokens:
                     self._keep_floor(work)
+        self._followed = followed
+        self.busted += sum(report.kind is ReportKind.BUSTED for report, _ in work.reports)
         return list(dict.fromkeys(report.account for report, _ in work.reports))
+
+    def _compare(self, work: Work, outcome: TokenOutcome, followed: int) -> None:
+        """Take back what was applied and is not in the sequence any more, now that this token follows another."""
+        known = [token for token in work.past if followed < token <= outcome.token]
+        last = work.position.token
+        if known and known[0] < outcome.token:
+            gone = known[0]
+        elif work.position.stable_token < outcome.token <= last and (
+            not known or work.past[outcome.token].digest != outcome.digest
+        ):
+            gone = outcome.token
+        else:
+            return
+        self._take_back(work, gone - 1, outcome.instant)
+        work.position = work.position._replace(token=gone - 1)
+
+    def _take_back(self, work: Work, after: int, instant: int) -> None:
+        """All tokens behind this one are gone: their trades are void, their orders as they were (settlement 8)."""
+        lost = "DELETE FROM floor_snapshots WHERE floor = ? AND token > ?"
+        execute(work.connection, lost, (self.settings.floor, after))
+        for number, (image, changes) in work.lose(after).items():
+            order = work.order(number)
+            if order is None:
+                continue
+            was, reserved = order.image(), order.reserved
+            order.put_back(image, changes)
+            void = [due for due in was.dues if due.trade and due.token > after]
+            report = order.life.report(ReportKind.RESTORED, instant)
+            told = self._tell_void(work, report, void, was)
+            more = order.reserved - reserved
+            if told is None and was[:8] != image[:8]:
+                work.tell(report)
+            if more > 0:
+                raise LocalProtocolError(f"order {number} needs {more:,} more than was kept for it")
+            order.add_due(after, -more)
+
+    def _tell_void(self, work: Work, report: TradeReport, void: list[Due], was: Image) -> TradeReport | None:
+        """A word about every trade that is void, the newest first."""
+        told, filled, value = None, was.filled, was.filled_value
+        for due in reversed(void):
+            filled, value = filled - due.quantity, value - due.quantity * due.price
+            total = max(report.quantity, filled)
+            status = report.status if filled == report.filled else OrderStatus.PART_FILLED
+            told = work.tell(
+                report._replace(
+                    kind=ReportKind.BUSTED,
+                    status=status,
+                    quantity=total,
+                    filled=filled,
+                    filled_value=value,
+                    left=total - filled,
+                    trade=due.trade,
+                    last_quantity=due.quantity,
+                    last_price=due.price,
+                )
+            )
+        return told
 
     def keep_floor(self, now: int) -> None:
         """Keep the floor as it is: a restart goes on from here."""
@@ -574,14 +665,20 @@ class TradingBooks:
         body, state = self.view.snapshot()
         if self.view.newest != work.position.token:
             return  # The floor is ahead of the tables: the next time.
+        floor, stable = self.settings.floor, work.position.stable_token
+        token = work.position.token
+        # Those that may be lost go with what is newer than the newest that may not.
+        stale = (
+            "DELETE FROM floor_snapshots WHERE floor = ? AND (token >= ? OR token <"
+            " (SELECT max(s.token) FROM floor_snapshots s WHERE s.floor = ? AND s.token <= ?))"
+        )
+        execute(work.connection, stale, (floor, token, floor, stable))
         execute(
             work.connection,
-            "INSERT INTO snapshots (floor, sequence, token, state, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT (floor) DO"
-            " UPDATE SET sequence = excluded.sequence, token = excluded.token, state = excluded.state,"
-            " body = excluded.body",
-            (self.settings.floor, work.position.sequence, work.position.token, state.hex(), body),
+            "INSERT INTO floor_snapshots (floor, token, sequence, state, body) VALUES (?, ?, ?, ?, ?)",
+            (floor, token, work.position.sequence, state.hex(), body),
         )
-        self._snapshot_at = work.position.token
+        self._snapshot_at = token
 
     def _apply(self, work: Work, outcome: TokenOutcome) -> None:
         for step in outcome.steps:
@@ -592,10 +689,10 @@ class TradingBooks:
         highest = self.view.floor.next_trade - 1
         for report in outcome.believed:
             position = work.position
-            work.position = position._replace(
-                confirmed=max(position.confirmed, min(report.confirmed, highest)),
-                stable_token=max(position.stable_token, min(report.token, outcome.token)),
-            )
+            work.position = position._replace(confirmed=max(position.confirmed, min(report.confirmed, highest)))
+            if not self.settings.stable_tokens:
+                stable = max(position.stable_token, min(report.token, outcome.token))
+                work.position = work.position._replace(stable_token=stable)
 
     def _own(self, work: Work, order: int) -> OpenOrder | None:
         """An order of this gateway that is open."""
@@ -735,14 +832,16 @@ class TradingBooks:
 
     def _settle(self, work: Work, instant: int) -> None:
         """Post what is stable: trades that are confirmed, and what is no longer needed."""
-        confirmed, stable_token = work.position.confirmed, work.position.stable_token
         for order in work.with_stable_dues():
+            confirmed, stable_token = work.position.confirmed, work.position.stable_token
             stable = [due for due in order.dues if due.is_stable(confirmed, stable_token)]
             order.dues = tuple([due for due in order.dues if due not in stable])
             for due in stable:
                 if due.amount or due.trade:
                     self._post(work, order, due)
                 if due.trade:
+                    # A trade that is confirmed cannot be lost, and nothing before it.
+                    work.position = work.position._replace(stable_token=max(work.position.stable_token, due.token))
                     report = order.life.report(ReportKind.CONFIRMED, instant)
                     work.tell(report._replace(trade=due.trade, last_quantity=due.quantity, last_price=due.price))
 

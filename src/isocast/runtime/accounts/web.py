@@ -34,6 +34,7 @@ from isocast.orders.json_forms import (
     order_of,
     replace_of,
     report_fields,
+    status_fields,
     symbol_fields,
 )
 from isocast.runtime.accounts.web_forms import (
@@ -52,6 +53,7 @@ from isocast.runtime.accounts.web_forms import (
     REPORT_SCHEMA,
     REPORTS,
     SESSION,
+    STATUS,
     SYMBOLS,
     WATCH,
 )
@@ -535,6 +537,10 @@ async def _balances(service: TradingService, caller: _Caller) -> object:
     return {"balances": [balance_fields(line) for line in await service.desk.balances(caller.login)]}
 
 
+async def _status(service: TradingService, _: _Caller) -> object:
+    return status_fields(await service.desk.status())
+
+
 async def _symbols(service: TradingService, _: _Caller) -> object:
     return {"symbols": [symbol_fields(one) for one in await service.desk.symbols()]}
 
@@ -624,6 +630,14 @@ ROUTES: Final = (
         "What can be traded: tick, lot, phase and reference price.",
         _symbols,
         answer=SYMBOLS,
+    ),
+    _TradingRoute(
+        "GET",
+        "/v1/status",
+        Who.READ,
+        "How far the gateway has heard the sequence, and what its operator should look at.",
+        _status,
+        answer=STATUS,
     ),
 )
 

@@ -32,6 +32,7 @@ __all__ = [
     "REPORTS",
     "REPORT_SCHEMA",
     "SESSION",
+    "STATUS",
     "SYMBOLS",
     "WATCH",
 ]
@@ -220,4 +221,11 @@ CANCELLED: Final = _object(cancelled=_WHOLE_SCHEMA)
 ORDERS: Final = _object(orders=_REPORTS)
 REPORTS: Final = _object(reports=_REPORTS, last=_WHOLE_SCHEMA)
 BALANCES: Final = _object(balances={"type": "array", "items": _BALANCE})
+STATUS: Final = _object(
+    floor=_TEXT_SCHEMA,
+    token={**_WHOLE_SCHEMA, "description": "Up to which the sequence is in the gateway's books."},
+    confirmed={**_WHOLE_SCHEMA, "description": "All trades of the floor up to this number are confirmed."},
+    busted={**_WHOLE_SCHEMA, "description": "Trades of the gateway's accounts that became void since it started."},
+    alarms={"type": "array", "items": _TEXT_SCHEMA, "description": "What its operator should look at."},
+)
 SYMBOLS: Final = _object(symbols={"type": "array", "items": _TERMS})
