@@ -39,6 +39,7 @@ class ChangeKind(StrEnum):
 
     CANCEL = "cancel"
     REPLACE = "replace"
+    REVEAL = "reveal"
 
 
 class Change(NamedTuple):
@@ -263,7 +264,14 @@ _DECIDED: Final = ("client_id", "total", "bound_price", "price", "trigger", "sta
 
 # A legal path (T6) --------------------------------------------------------------------------------------------------
 
-_ASKED: Final = (ReportKind.CANCEL_PENDING, ReportKind.REPLACE_PENDING, ReportKind.CHANGE_REFUSED, ReportKind.STATUS)
+_ASKED: Final = (
+    ReportKind.CANCEL_PENDING,
+    ReportKind.REPLACE_PENDING,
+    ReportKind.REVEAL_PENDING,
+    ReportKind.REVEALED,
+    ReportKind.CHANGE_REFUSED,
+    ReportKind.STATUS,
+)
 _S = OrderStatus
 _LIVE: Final = (_S.PENDING, _S.WORKING, _S.PART_FILLED)
 _VOID: Final = {ReportKind.BUSTED: _LIVE, ReportKind.RESTORED: _LIVE}

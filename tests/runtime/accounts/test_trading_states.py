@@ -184,6 +184,7 @@ class Trading(RuleBasedStateMachine):
     def is_sound(self) -> None:
         for gateway in self.gateways:
             gateway.check()
+            assert not gateway.books.view.differing
 
     @rule()
     def end_of_day(self) -> None:

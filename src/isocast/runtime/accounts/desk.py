@@ -27,6 +27,8 @@ from isocast.orders.desk import (
     BalanceLine,
     GatewayStatus,
     Login,
+    LotLine,
+    OfferLine,
     Reason,
     ReportKind,
     Scope,
@@ -529,6 +531,14 @@ class GatewayDesk:
     def _balances(self, query: str, account: int) -> list[BalanceLine]:
         with self._database.reading() as connection:
             return [BalanceLine(*row) for row in rows_of(connection, query, (account,))]
+
+    async def offers(self) -> Sequence[OfferLine]:
+        """Open offers of all gateways that somebody can take."""
+        return await self._write(self.books.view.offer_lines)
+
+    async def lots(self) -> Sequence[LotLine]:
+        """Lots of all gateways that are for sale."""
+        return await self._write(self.books.view.lot_lines)
 
     async def symbols(self) -> Sequence[SymbolTerms]:
         """What can be traded."""

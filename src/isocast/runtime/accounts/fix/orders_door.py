@@ -54,6 +54,8 @@ EXEC_TYPES: Final[Mapping[ReportKind, str]] = MappingProxyType(
         ReportKind.CONFIRMED: "D",
         ReportKind.BUSTED: "H",
         ReportKind.RESTORED: "D",
+        ReportKind.REVEAL_PENDING: "D",
+        ReportKind.REVEALED: "D",
         ReportKind.CANCEL_PENDING: "6",
         ReportKind.REPLACE_PENDING: "E",
         ReportKind.CANCELLED: "4",
@@ -116,7 +118,8 @@ _LIFETIMES: Final = MappingProxyType(
     }
 )
 _SIDE_CODES: Final = {side: code for code, side in _SIDES.items()}
-_KIND_CODES: Final = {kind: code for code, kind in _KINDS.items()}
+_KIND_CODES: Final = {**dict.fromkeys(OrderKind, "2"), **{kind: code for code, kind in _KINDS.items()}}
+"""OrdType (40); offers, takes, lots and bids, which came in another way, are limit orders to FIX."""
 _LIFETIME_CODES: Final = {lifetime: code for code, lifetime in _LIFETIMES.items()}
 
 _USED: Final = frozenset((1, 11, 18, 38, 40, 41, 44, 54, 55, 59, 60, 99, 111, 126))
