@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from isocast.floor.codec import encode_event, floor_topic
 from isocast.floor.events import Directory, Event, Phase, Status, Trade
 from isocast.floor.following import REPORT_EVERY, FloorMessage
+from isocast.floor.machine import Floor
 from isocast.floor.reporting import FloorReport, encode_report, report_topic
 from isocast.floor.state import state_hash
 from isocast.orders.accounts import FEES, UNITS, account_number, cash, shares
@@ -38,8 +39,9 @@ TokenMessages = tuple[int, int, list[FloorMessage]]
 class MemorySequence:
     """Tokens, and the arbiter who reports them: a trade is confirmed by the report of a later token."""
 
-    def __init__(self, *events: Event) -> None:
-        """The events are the operator's: what can be traded."""
+    def __init__(self, *events: Event, clock: Callable[[], int] | None = None) -> None:
+        """The events are the operator's: what can be traded. Tokens are a millisecond apart, or by a clock."""
+        self._clock = clock or (lambda: (len(self.tokens) + 1) * MS + self.cuts)
         self.tokens: list[TokenMessages] = []
         self.keys: list[bytes] = []
         """Of what was published, each once."""
@@ -61,6 +63,11 @@ class MemorySequence:
         self.say(*events)
         if events:
             self.step()
+
+    @property
+    def floor(self) -> Floor:
+        """As the arbiter has it."""
+        return self._arbiter.floor
 
     def say(self, *events: Event) -> None:
         """An operator's events, for the next token."""
@@ -88,7 +95,7 @@ class MemorySequence:
         """The next token, with all that waits; the arbiter hears it, and reports in the one after."""
         token = len(self.tokens) + 1
         self._sequence += 1
-        made = token, token * MS + self.cuts, [FloorMessage(self._sequence, *one) for one in self._next]
+        made = token, self._clock(), [FloorMessage(self._sequence, *one) for one in self._next]
         self.tokens.append(made)
         self._next = []
         outcome = self._heard(made)
@@ -163,6 +170,8 @@ class MemoryGateway:
         self.accounts = [self.book.open(name).number for name in names]
         self.settings = settings
         self.now = 0
+        self.pace_ns = 1_000 * MS
+        """Between two requests, by its clock."""
         self.restart()
 
     def restart(self) -> None:
@@ -179,7 +188,7 @@ class MemoryGateway:
         return [one.report for one in self.answers(account, *requests)]
 
     def answers(self, account: int, *requests: TradingRequest) -> list[Answered]:
-        self.now += 1_000 * MS
+        self.now += self.pace_ns
         return self.books.submit([Asked(account, "s", request) for request in requests], self.now)
 
     def publish(self, sequence: MemorySequence) -> None:

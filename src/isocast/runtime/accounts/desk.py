@@ -436,8 +436,9 @@ class GatewayDesk:
 
     @property
     def wants_token(self) -> bool:
-        """Whether a later token, of whatever contents, would let it go on: one is open, or waits to be stable."""
-        return self.books.view.open_token is not None or self.books.has_frees
+        """Whether a later token, of whatever contents, would let it go on: one is open, waits to be stable, or is lost."""
+        books = self.books
+        return books.view.open_token is not None or books.has_frees or books.is_behind
 
     async def until_taken(self) -> None:
         """Until everything that was given to `take` is on the disk."""

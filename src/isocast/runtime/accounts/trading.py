@@ -38,7 +38,8 @@ from isocast.floor.events import (
     Replace,
     Reveal,
 )
-from isocast.orders.accounts import cash, shares
+from isocast.floor.rules.dutch_clock import DutchLot
+from isocast.orders.accounts import WORLD, account_number, cash, shares
 from isocast.orders.controls import DEFAULT_LIMITS, Block, Limits, RateLimit, Wanted, first_refusal
 from isocast.orders.desk import (
     BidRequest,
@@ -254,16 +255,25 @@ class TradingBooks:
             self.waiting.popleft()
 
     def refresh(self, now: int) -> None:
-        """Mark what is published, and see what others have put into the outbox."""
-        with self._work(now):
-            pass
+        """Mark what is published, and see what others have put into the outbox; wake the floor where a lot waits."""
+        with self._work(now) as work:
+            if any(self._waits(order, now) for order in work.live_orders()):
+                # Refused by the floor, and yet a token: on a quiet floor nothing else would end the lot.
+                work.events.append(encode_event(Cancel(0, account_number(self.gateway, WORLD))))
         self._rate.forget_full(now)
+
+    def _waits(self, order: OpenOrder, now: int) -> bool:
+        """Whether an order is a lot, or a bid for one, that the next token of the floor may end."""
+        if order.life.kind not in (OrderKind.LOT, OrderKind.SEALED_BID):
+            return False
+        lot = self.view.floor.lots.get(order.target or order.life.id)
+        return isinstance(lot, DutchLot) or (lot is not None and now >= lot.decided_at)
 
     # Requests ---------------------------------------------------------------------------------------------------
 
     def submit(self, asked: Sequence[Asked], now: int) -> list[Answered]:
         """Answer requests in one transaction, each by itself."""
-        if self.view.newest < self._memory.position.token:
+        if self.is_behind:
             raise LedgerError(LedgerFault.UNAVAILABLE, "this gateway has not heard again what it knew of the sequence")
         with self._work(now) as work:
             context = self._context(work, asked)
@@ -576,6 +586,11 @@ class TradingBooks:
     def position(self) -> Position:
         """How far the sequence was applied, and is on the disk."""
         return self._memory.position
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the sequence has not been heard again as far as it was known."""
+        return self.view.newest < self._memory.position.token
 
     @property
     def foreign(self) -> int:
