@@ -141,7 +141,7 @@ def test_a_sealed_sale_from_opening_to_settlement(tmp_path: Path) -> None:
             assert not any(secret in payload for payload in hall.market.published)
             early = asyncio.create_task(ada.reveal(bid, clock=lambda: closes))  # A clock that goes fast.
             late = asyncio.create_task(cid.reveal(other, clock=lambda: closes))
-            while not any(one.reason == "wrong phase" for one in await ada.past_reports()):
+            while not any(one.reason == "wrong phase" for one in await ada.past_reports()):  # noqa: ASYNC110 - it asks
                 await asyncio.sleep(0.01)
             assert not any(secret in payload for payload in hall.market.published)
             early.cancel()

@@ -23,7 +23,8 @@ from isocast.orders.desk import (
 )
 from isocast.orders.ledger import Balance
 from isocast.orders.needs import Side
-from isocast.runtime.accounts.audit import audit, clearing_of_all
+from isocast.orders.netting import Debt
+from isocast.runtime.accounts.audit import audit, clearing_of_all, net_between
 from isocast.runtime.accounts.trading import DeskSettings, FencedError, TradingBooks
 from isocast.terms.errors import LedgerError
 
@@ -90,6 +91,10 @@ def test_two_gateways_settle_a_trade(tmp_path: Path, market: MemorySequence) -> 
     assert one.balance(account_number(1, CLEARING), USD).available == 1_000 * UNITS
     assert two.balance(account_number(2, CLEARING), USD).available == -1_000 * UNITS
     assert clearing_of_all([audit(one.database), audit(two.database)]) == {}
+    debts = net_between([one.database, two.database]).debts()
+    assert debts == [Debt(1, 2, USD, 1_000 * UNITS), Debt(2, 1, IBM, 100)]
+    held = audit(one.database).holdings[USD]
+    assert held == {"traders": 4_000 * UNITS, "fees": 0, "clearing": 1_000 * UNITS, "world": -5_000 * UNITS}
     story = [ReportKind.ACCEPTED, ReportKind.WORKING, ReportKind.TRADED, ReportKind.CONFIRMED]
     assert kinds(one, buyer) == kinds(two, seller) == story
     one.close()

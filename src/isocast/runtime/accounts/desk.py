@@ -436,7 +436,7 @@ class GatewayDesk:
 
     @property
     def wants_token(self) -> bool:
-        """Whether a later token, of whatever contents, would let it go on: one is open, waits to be stable, or is lost."""
+        """Whether a later token, of whatever contents, would let it go on: it is open, not stable, or lost."""
         books = self.books
         return books.view.open_token is not None or books.has_frees or books.is_behind
 

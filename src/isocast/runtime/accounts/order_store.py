@@ -216,7 +216,8 @@ class PastToken(NamedTuple):
         for number, *fields in json.loads(body):
             changes = tuple([Change(one[0], ChangeKind(one[1]), *one[2:]) for one in fields[8]])
             dues = tuple([Due(*one) for one in fields[9]])
-            images[number] = Image(*fields[:5], OrderStatus(fields[5]), *fields[6:8], changes, dues)
+            raw = Image(*fields)
+            images[number] = raw._replace(status=OrderStatus(raw.status), changes=changes, dues=dues)
         return cls(digest, images)
 
 
