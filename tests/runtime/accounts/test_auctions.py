@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+import re
+import shlex
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Event, Thread
+from time import monotonic, sleep
 
 import pytest
 from tests.runtime.accounts.sequence import IBM, LISTED, MS, ROUND, USD, MemorySequence, sqlite_place
 from tests.runtime.accounts.traders import LIMIT_S, on_stage
 
-from isocast.orders.accounts import UNITS
+from isocast.cli.main import main
+from isocast.cli.order import CA, TOKEN_FILE, URL
+from isocast.floor.events import Directory
+from isocast.floor.rules.second_price import SealedLot
+from isocast.orders.accounts import UNITS, shares
 from isocast.orders.desk import Scope
 from isocast.orders.json_forms import instant_text
 from isocast.orders.ledger import deposit
@@ -35,13 +44,20 @@ class Hall:
 
     def __init__(self, folder: Path) -> None:
         self.now = START
-        self.market = MemorySequence(LISTED, clock=self.clock)
+        sold = [Directory(symbol, tick=100) for symbol in ("VASE", "TULIP")]
+        self.market = MemorySequence(LISTED, *sold, clock=self.clock)
         self.database = AccountsDatabase(sqlite_place(folder, "books"))
         AccountBook.create(self.database, 1)
         book = AccountBook(self.database)
         self.accounts = {name: book.open(name).number for name in NAMES}
-        for name, asset, amount in (("Ada", USD, 5_000 * UNITS), ("Cid", USD, 5_000 * UNITS), ("Bob", IBM, 100)):
-            book.post(deposit(name, self.accounts[name], asset, amount))
+        for name, asset, amount in (
+            ("Ada", USD, 5_000 * UNITS),
+            ("Cid", USD, 5_000 * UNITS),
+            ("Bob", IBM, 100),
+            ("Bob", shares("VASE"), 20),
+            ("Bob", shares("TULIP"), 30),
+        ):
+            book.post(deposit(f"{name} {asset}", self.accounts[name], asset, amount))
         logins = Logins(self.database, self.clock)
         self.tokens = {
             name: logins.make_token(account, "test", list(Scope), START * 2) for name, account in self.accounts.items()
@@ -108,7 +124,8 @@ def test_an_open_offer_is_taken_in_parts_and_everybody_sees_by_whom(tmp_path: Pa
             with pytest.raises(TraderRefusedError, match="no such offer"):
                 await ada.take(offer, 1)
             await hall.settle()
-            assert await has(bob) == {"USD": ("1000.00", "0.00"), "IBM": ("0", "0")}
+            assert (await has(bob))["USD"] == ("1000.00", "0.00")
+            assert (await has(bob))["IBM"] == ("0", "0")
             assert await has(cid) == {"USD": ("4600.00", "0.00"), "IBM": ("40", "0")}
 
     asyncio.run(story())
@@ -161,7 +178,8 @@ def test_a_sealed_sale_from_opening_to_settlement(tmp_path: Path) -> None:
             await hall.settle()
             assert await has(ada) == {"USD": ("4400.00", "0.00"), "IBM": ("10", "0")}  # 10 at 60.00.
             assert await has(cid) == {"USD": ("5000.00", "0.00")}
-            assert await has(bob) == {"USD": ("600.00", "0.00"), "IBM": ("90", "0")}
+            assert (await has(bob))["USD"] == ("600.00", "0.00")
+            assert (await has(bob))["IBM"] == ("90", "0")
             assert await ada.lots() == []
 
     asyncio.run(story())
@@ -198,3 +216,93 @@ def test_a_kept_bid_that_others_may_read_or_that_is_none_is_refused(tmp_path: Pa
     file.chmod(0o600)
     with pytest.raises(ConfigurationError, match="no sealed bid"):
         kept_bids(tmp_path)
+
+
+# ---- the page
+
+
+class Sale:
+    """A gateway in a thread of its own, whose time goes on as soon as the sale is ready for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ready, self.ending = Event(), Event()
+        self.thread = Thread(target=asyncio.run, args=(self._whole(),))
+
+    async def _whole(self) -> None:
+        self.hall = Hall(self.folder)
+        async with self.hall.desk, on_stage(self.folder, self.hall.desk) as stage:
+            self.stage = stage
+            await self.hall.token()
+            self.ready.set()
+            while not self.ending.is_set():
+                await self._go_on()
+                await asyncio.sleep(0.02)
+            await self.hall.settle()
+        self.hall.database.close()
+
+    async def _go_on(self) -> None:
+        hall = self.hall
+        await hall.token()
+        for lot in hall.desk.books.view.floor.lots.values():
+            if isinstance(lot, SealedLot) and lot.bids:
+                revealed = all(bid.price is not None for bid in lot.bids.values())
+                hall.now = max(hall.now, lot.decided_at if revealed else lot.lot.closes_at)
+
+
+def commands_of_page() -> list[list[str]]:
+    text = (Path(__file__).parents[3] / "docs" / "how-to" / "auctions.md").read_text(encoding="utf-8")
+    _, _, section = text.partition("## Hold the sale at a gateway")
+    blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    return [shlex.split(line)[1:] for block in blocks for line in block.splitlines() if line.startswith("isocast")]
+
+
+def test_the_sales_of_the_page_run_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = commands_of_page()
+    assert [" ".join(words[:2]) for words in found] == [
+        "floor open-lot", "floor lots", "floor bid", "floor open-lot", "floor bid", "order offer", "order offers",
+        "order take",
+    ]  # fmt: skip
+    sale = Sale(tmp_path)
+    sale.thread.start()
+    try:
+        assert sale.ready.wait(LIMIT_S)
+        files = {name: tmp_path / f"{name}.token" for name in NAMES}
+        for name, file in files.items():
+            file.touch(mode=0o600)
+            file.write_text(sale.hall.tokens[name])
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv(URL, sale.stage.url)
+        monkeypatch.setenv(CA, str(sale.stage.ca))
+        # The page's instants are years away, and its numbers another market's.
+        instants = {"2030-03-31T16:00:00Z": START + 3_600 * SECOND, "2030-03-31T17:00:00Z": START + 7_200 * SECOND}
+        made = ""
+        for words in found:
+            said = [instant_text(instants[word]) if word in instants else word for word in words]
+            said = [made if re.fullmatch("[0-9]{16}", word) else word for word in said]
+            is_sellers = words[1] in ("open-lot", "offer")
+            monkeypatch.setenv(TOKEN_FILE, str(files["Bob" if is_sellers else "Ada"]))
+            assert main([*said, "--json"]) == 0, capsys.readouterr()
+            answer = json.loads(capsys.readouterr().out)
+            if is_sellers:
+                made = answer["order"]
+                view = sale.hall.desk.books.view
+                wait_until(lambda: int(made) in {*view.floor.lots, *view.floor.offers})  # noqa: B023 - at once
+    finally:
+        sale.ending.set()
+        sale.thread.join(LIMIT_S)
+    database = AccountsDatabase(sqlite_place(tmp_path, "books"))
+    book = AccountBook(database)
+    held = {one.asset: one.balance.available for one in book.holdings(sale.hall.accounts["Ada"])}
+    database.close()
+    assert held[shares("VASE")] == 14  # The lot of ten at its reserve, because nobody else bid, and four of the offer.
+    assert held[shares("TULIP")] in (0, 10)  # Whether the clock was below 95.00 when the call came.
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = monotonic() + LIMIT_S
+    while not condition():
+        assert monotonic() < deadline
+        sleep(0.01)

@@ -599,23 +599,26 @@ class Trader:
         Sent too early by a clock that goes fast, it is sent again: the gateway tells nobody of one that is too early.
         """
         pause = _REVEAL_PAUSE_S
+        await asyncio.sleep(max(0, bid.closes_at - clock()) / SECOND)
         while True:
-            await asyncio.sleep(max(0, bid.closes_at - clock()) / SECOND)
-            request = RevealRequest(self._own_id(None), bid.client_id, bid.price, bid.nonce)
             try:
-                answer = _shown(report_of(await self._http.post("/v1/lots/reveal", request_fields(request))))
+                return await self._revealed(RevealRequest(self._own_id(None), bid.client_id, bid.price, bid.nonce))
             except TraderRefusedError as refused:
-                if refused.reason != Reason.WRONG_PHASE.value or clock() >= bid.reveal_until:
+                if refused.reason != Reason.WRONG_PHASE.value:
                     raise
-                await asyncio.sleep(pause)
-                pause = min(1.0, 2 * pause)
-                continue
-            async with aclosing(self.reports(answer.number)) as reports:
-                async for report in reports:
-                    if report.client_id == request.client_id and report.kind == ReportKind.REVEALED:
-                        return report
-                    if report.client_id == request.client_id and report.kind == ReportKind.CHANGE_REFUSED:
-                        raise TraderRefusedError(report.reason, report.text or report.reason, "price")
+            await asyncio.sleep(pause)
+            pause = min(1.0, 2 * pause)
+
+    async def _revealed(self, request: RevealRequest) -> OrderReport:
+        """What the sequence says of a reveal."""
+        answer = _shown(report_of(await self._http.post("/v1/lots/reveal", request_fields(request))))
+        async with aclosing(self.reports(answer.number)) as reports:
+            async for report in reports:
+                if report.client_id == request.client_id and report.kind == ReportKind.CHANGE_REFUSED:
+                    raise TraderRefusedError(report.reason, report.text or report.reason, "price")
+                if report.client_id == request.client_id and report.kind == ReportKind.REVEALED:
+                    return report
+        raise RemoteProtocolError("the gateway ended its reports")
 
     async def reveal_kept(self, keep: str | Path) -> list[OrderReport]:
         """Reveal every bid that is kept in a folder, when its lot closes; what counts or never will is deleted."""
