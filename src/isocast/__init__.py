@@ -29,7 +29,16 @@ if TYPE_CHECKING:
     from isocast.runtime.client.publisher import PublishRefusedError
     from isocast.runtime.client.received import BatchKind, ReceivedBatch, ReceivedMessage
     from isocast.runtime.client.replay import ReplayReport
-    from isocast.runtime.client.trader import Balance, OrderReport, TradedSymbol, Trader, TraderOrder
+    from isocast.runtime.client.sealed_bids import KeptBid
+    from isocast.runtime.client.trader import (
+        Balance,
+        OpenLot,
+        OpenOffer,
+        OrderReport,
+        TradedSymbol,
+        Trader,
+        TraderOrder,
+    )
     from isocast.terms.errors import (
         ConfigurationError,
         IsocastError,
@@ -61,9 +70,12 @@ __all__ = [
     "FloorTrade",
     "Instrument",
     "IsocastError",
+    "KeptBid",
     "Listening",
     "LiveTape",
     "OpaqueMessage",
+    "OpenLot",
+    "OpenOffer",
     "OrderReport",
     "PublishRefusedError",
     "Published",
@@ -85,9 +97,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "KeptBid": "isocast.runtime.client.sealed_bids",
     "Balance": "isocast.runtime.client.trader",
     "BlockingOrder": "isocast.runtime.client.blocking_trader",
     "BlockingTrader": "isocast.runtime.client.blocking_trader",
+    "OpenLot": "isocast.runtime.client.trader",
+    "OpenOffer": "isocast.runtime.client.trader",
     "OrderReport": "isocast.runtime.client.trader",
     "TradedSymbol": "isocast.runtime.client.trader",
     "Trader": "isocast.runtime.client.trader",

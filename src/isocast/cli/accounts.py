@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_urlsafe
@@ -16,7 +16,7 @@ from isocast.cli.box_office import when
 from isocast.cli.databases import address_of, needing_extra
 from isocast.cli.options import Config, Count, Flag
 from isocast.cli.render import line, note, show_json, show_table, working
-from isocast.orders.accounts import amount_text, cash, is_house, parse_amount, parse_sum, shares
+from isocast.orders.accounts import amount_text, cash, is_house, name_of, parse_amount, parse_sum, shares
 from isocast.orders.controls import Block, BlockScope
 from isocast.orders.desk import Scope
 from isocast.orders.ledger import Entry
@@ -26,6 +26,7 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
+    from isocast.runtime.accounts.audit import BooksAudit
     from isocast.runtime.accounts.book import AccountBook
     from isocast.runtime.accounts.tables import AccountsDatabase
 
@@ -382,26 +383,30 @@ def audit(*databases: str, kept: Kept = _KEPT, settled: Flag = False, json: Flag
     Parameters
     ----------
     databases
-        Of several gateways: what passes between them is added up, too.
+        Of several gateways, each a URL or a market's file: what passes between them is added up, too, and what each
+        owes another, net.
     settled
         All trades are settled: then what passes between gateways must be zero.
     json
         Print one JSON object instead of a table.
     """
-    places = [Kept(kept.config, one) for one in databases] or [kept]
-    reports = []
+    places = [Kept(Path(one), None) if one.endswith(".toml") else Kept(kept.config, one) for one in databases] or [kept]
     with needing_extra("accounts"):
         from isocast.runtime.accounts.audit import audit as audit_books
-        from isocast.runtime.accounts.audit import clearing_of_all
-    for place in places:
-        with place.place() as database, working("adding up", quiet=json):
-            reports.append(audit_books(database))
+        from isocast.runtime.accounts.audit import clearing_of_all, net_between
+    with ExitStack() as stack:
+        opened = [stack.enter_context(place.place()) for place in places]
+        with working("adding up", quiet=json):
+            reports = [audit_books(database) for database in opened]
+            netting = net_between(opened)
     if len({report.gateway for report in reports}) < len(reports):
         raise ConfigurationError("command line", "DATABASES", "name a gateway twice: each has one database")
     unsettled = clearing_of_all(reports)
     sound = all(report.is_sound for report in reports) and not (settled and unsettled)
     if json:
-        show_json({"gateways": [asdict(report) for report in reports], "unsettled": unsettled, "sound": sound})
+        owed = [debt._asdict() for debt in netting.debts()]
+        said = {"gateways": [asdict(report) for report in reports], "unsettled": unsettled, "between": owed}
+        show_json({**said, "sound": sound})
         return 0 if sound else _WRONG
     rows = [
         (
@@ -419,9 +424,28 @@ def audit(*databases: str, kept: Kept = _KEPT, settled: Flag = False, json: Flag
             line(f"gateway {report.gateway}: {finding}")
         if report.more:
             line(f"gateway {report.gateway}: and {report.more:,} more")
+    _show_conserved(reports)
+    for debt in netting.debts():
+        line(f"Gateway {debt.debtor} owes gateway {debt.creditor} {amount_text(debt.asset, debt.amount)}.")
     for asset, amount in unsettled.items():
         line(f"Not settled between gateways: {amount_text(asset, amount)}.")
     return 0 if sound else _WRONG
+
+
+def _show_conserved(reports: Sequence[BooksAudit]) -> None:
+    """Where everything is, over all gateways: what came from the world is with traders, fees, or between gateways."""
+    parts = ("traders", "fees", "clearing", "world")
+    sums: dict[str, dict[str, int]] = {}
+    for report in reports:
+        for asset, held in report.holdings.items():
+            total = sums.setdefault(asset, dict.fromkeys(parts, 0))
+            for part in parts:
+                total[part] += held[part]
+    rows = [
+        (name_of(asset), *[amount_text(asset, total[part]) for part in parts], amount_text(asset, sum(total.values())))
+        for asset, total in sorted(sums.items())
+    ]
+    show_table("Over all gateways", ("asset", *parts, "in all"), rows)
 
 
 @app.command(help_epilogue="Example:\n\n    isocast accounts upgrade --database sqlite:///accounts.db\n")

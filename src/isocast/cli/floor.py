@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.floor_lots import bid, lots, open_lot, reveal
 from isocast.cli.floor_operate import open_floor, phase, session
 from isocast.cli.floor_watch import watch
 from isocast.cli.options import AS_THE_FILES_SAY, Count, FeedChoice, Flag
@@ -47,6 +48,29 @@ app.command(phase, help_epilogue="Example:\n\n    isocast floor phase halted XIS
 app.command(
     watch, help_epilogue="Examples:\n\n    isocast floor watch XISO\n\n    isocast floor watch --json | head -5\n"
 )
+app.command(
+    open_lot,
+    name="open-lot",
+    help_epilogue="""Examples:
+
+    isocast floor open-lot VASE 1 50.00 --closes 2030-03-31T16:00:00Z --reveal-until 2030-03-31T17:00:00Z
+
+    isocast floor open-lot TULIP 30 70.00 --start 100.00 --step 5.00
+
+The gateway and the token are those of `isocast order`.
+""",
+)
+app.command(lots, help_epilogue="Example:\n\n    isocast floor lots\n")
+app.command(
+    bid,
+    help_epilogue="""Examples:
+
+    isocast floor bid 4503668346847233 80.00 --ceiling 200.00 --wait
+
+    isocast floor bid 4503668346847234 85.00 --quantity 10
+""",
+)
+app.command(reveal, help_epilogue="Example:\n\n    isocast floor reveal --keep bids\n")
 
 _WRONG = 1
 _PATIENCE_S = 2.0

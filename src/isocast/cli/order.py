@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from isocast.runtime.client.trader import OrderReport, Trader
 
-__all__ = ["app"]
+__all__ = ["Place", "app", "report_fields", "show_one"]
 
 URL, TOKEN_FILE, CA = "ISOCAST_TRADER_URL", "ISOCAST_TRADER_TOKEN_FILE", "ISOCAST_TRADER_CA"
 """Of the environment: where the gateway is, a file with the token, and the CA that is believed."""
@@ -231,7 +231,7 @@ def _enter(
         report: OrderReport = await order.ended() if wait else order.report
         return report
 
-    _show_one(place.run(work), as_json=as_json)
+    show_one(place.run(work), as_json=as_json)
     return 0
 
 
@@ -276,7 +276,7 @@ def cancel(
         show_json({"cancelled": ended}) if json else line(f"{ended:,} cancelled.")
         return 0
     name = order
-    _show_one(place.run(lambda trader: trader.cancel(name, quantity)), as_json=json)
+    show_one(place.run(lambda trader: trader.cancel(name, quantity)), as_json=json)
     return 0
 
 
@@ -317,7 +317,106 @@ def replace(
         rule = "say what is to change: --quantity, --price or --stop"
         raise ConfigurationError("command line", "replace", rule)
     said = place.run(lambda trader: trader.replace(order, quantity=quantity, price=price, stop=stop))
-    _show_one(said, as_json=json)
+    show_one(said, as_json=json)
+    return 0
+
+
+@app.command(
+    help_epilogue="""Examples:
+
+    isocast order offer sell ISO 5000 10.05
+
+    isocast order cancel 5f1c22d0a4b7-1 --quantity 1000
+"""
+)
+def offer(
+    side: Annotated[Literal["buy", "sell"], Parameter(help="What you want.")],
+    symbol: Symbol,
+    quantity: Quantity,
+    price: Annotated[str, Parameter(help="Of a unit.")],
+    /,
+    *,
+    id: str | None = None,  # noqa: A002 - its name on the command line
+    place: Place = _PLACE,
+    json: Flag = False,
+) -> int:
+    """Offer something to all, in no book: whoever takes it first in the sequence has it, in parts too.
+
+    It stands until it is taken or cancelled, whatever the phase of its symbol.
+
+    Parameters
+    ----------
+    id
+        Your own id of it; repeated with the same one, it is entered once. Left out, one is made.
+    json
+        Print one JSON object instead of a line.
+    """
+
+    async def work(trader: Trader) -> OrderReport:
+        order = await getattr(trader, side)(symbol, quantity, price, open_offer=True, client_id=id)
+        report: OrderReport = order.report
+        return report
+
+    show_one(place.run(work), as_json=json)
+    return 0
+
+
+@app.command(help_epilogue=_DONE.format("offers"))
+def offers(*, place: Place = _PLACE, json: Flag = False) -> int:
+    """Show the open offers of all gateways, and who took what of them.
+
+    Parameters
+    ----------
+    json
+        Print one JSON list instead of a table.
+    """
+    found = place.run(lambda trader: trader.offers())
+    if json:
+        show_json([{**asdict(one), "offer": str(one.offer), "price": str(one.price)} for one in found])
+        return 0
+    rows = [
+        (
+            str(one.offer),
+            f"{one.side} {one.symbol}",
+            _short(one.price),
+            f"{one.left:,}",
+            f"{one.quantity:,}",
+            ", ".join(f"{account}: {quantity:,}" for account, quantity in one.taken),
+        )
+        for one in found
+    ]
+    show_table("Open offers", ("offer", "side", "price", "left", "of", "taken by"), rows)
+    return 0
+
+
+@app.command(help_epilogue=_DONE.format("take 4503668346847233 100"))
+def take(
+    offer: Annotated[int, Parameter(help="Its number, as `offers` shows it.")],
+    quantity: Quantity,
+    /,
+    *,
+    wait: Flag = False,
+    id: str | None = None,  # noqa: A002 - its name on the command line
+    place: Place = _PLACE,
+    json: Flag = False,
+) -> int:
+    """Take an open offer, or a part of it, at its price; what is no longer left of it is cancelled.
+
+    Parameters
+    ----------
+    wait
+        Stay until the sequence has decided.
+    id
+        Your own id of it; repeated with the same one, it is taken once. Left out, one is made.
+    json
+        Print one JSON object instead of a line.
+    """
+
+    async def work(trader: Trader) -> OrderReport:
+        order = await trader.take(offer, quantity, client_id=id)
+        return await order.ended() if wait else order.report
+
+    show_one(place.run(work), as_json=json)
     return 0
 
 
@@ -334,7 +433,7 @@ def list_orders(*, all: Flag = False, place: Place = _PLACE, json: Flag = False)
     """
     found = place.run(lambda trader: trader.orders(live=not all))
     if json:
-        show_json([_fields(one) for one in found])
+        show_json([report_fields(one) for one in found])
     else:
         show_table("Orders", _HEADERS, [_row(one) for one in found])
     return 0
@@ -424,7 +523,8 @@ def _row(one: OrderReport) -> tuple[str, ...]:
     return one.client_id, _what(one), _at(one), f"{one.filled:,}", f"{one.left:,}", average, one.status
 
 
-def _fields(one: OrderReport) -> dict[str, object]:
+def report_fields(one: OrderReport) -> dict[str, object]:
+    """A report as JSON prints it."""
     from isocast.orders.json_forms import instant_text
 
     said = {name: _plain(value) for name, value in asdict(one).items() if name != "at_ns"}
@@ -435,9 +535,10 @@ def _plain(value: object) -> object:
     return str(value) if isinstance(value, Decimal) else value
 
 
-def _show_one(one: OrderReport, *, as_json: bool) -> None:
+def show_one(one: OrderReport, *, as_json: bool) -> None:
+    """A report as a line, or as one JSON object."""
     if as_json:
-        show_json(_fields(one))
+        show_json(report_fields(one))
         return
     filled = f", {one.filled:,} filled at {_short(one.average_price)}" if one.average_price is not None else ""
     line(f"{one.original_id or one.client_id}: {_what(one)} at {_at(one)}: {_news(one)}{filled}.")
@@ -468,7 +569,7 @@ def _lines_of_reports(*, as_json: bool) -> Callable[[], AbstractContextManager[C
 
     def told(one: OrderReport) -> None:
         if as_json:
-            line(dumps(_fields(one)))
+            line(dumps(report_fields(one)))
         else:
             trade = f" {one.last_quantity:,} at {_short(one.last_price)}" if one.trade else ""
             why = f": {one.text}" if one.text else ""

@@ -5,9 +5,9 @@ that it belongs to, and where an order of things matters (orders, stops, lots, b
 the floor counts; so the state is a set of lines, and in whatever way a book is kept its lines are the same. Nothing in
 it is local, and nothing can be computed from the rest.
 
-The hash is BLAKE2b-256 of the first line (token, instant, the next numbers, and what the day still brings) and of the sum of all others, which
-`floor.set_hash` explains. A floor remembers what it has touched since it was last hashed, so a hash costs what changed
-and not what is there.
+The hash is BLAKE2b-256 of the first line (token, instant, the next numbers, and what the day still brings) and of the
+sum of all others, which `floor.set_hash` explains. A floor remembers what it has touched since it was last hashed, so a
+hash costs what changed and not what is there.
 """
 
 from __future__ import annotations

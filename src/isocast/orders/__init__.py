@@ -5,6 +5,7 @@ are a function of what was posted.
 
     accounts    numbers of accounts, assets and sums of money
     ledger      entries that sum to zero, balances, limits; what may be posted and what may not
+    netting     what gateways owe each other, net
     needs       what an order binds before it may leave: money or shares, and fees
     desk        what traders say and hear, and the one interface behind every way in
     json_forms  the same as JSON has it

@@ -16,18 +16,28 @@ from isocast.orders.needs import Side
 __all__ = [
     "CLIENT_ID_MAX",
     "BalanceLine",
+    "BidRequest",
     "CancelRequest",
     "Desk",
+    "GatewayStatus",
     "Lifetime",
     "Login",
+    "LotKind",
+    "LotLine",
+    "LotRequest",
     "NewOrder",
+    "OfferLine",
     "OrderKind",
     "OrderStatus",
     "Reason",
     "ReplaceRequest",
     "ReportKind",
+    "RevealRequest",
     "Scope",
+    "SealedBidRequest",
     "SymbolTerms",
+    "TakeRequest",
+    "Taken",
     "TradeReport",
     "TradingRequest",
 ]
@@ -44,6 +54,23 @@ class OrderKind(StrEnum):
     STOP = "stop"
     """Becomes a market order when a trade reaches its trigger."""
     STOP_LIMIT = "stop-limit"
+    OFFER = "offer"
+    """Open to all, in no book: for the first who takes it."""
+    TAKE = "take"
+    """Of an open offer, at its price."""
+    LOT = "lot"
+    """A sale by auction."""
+    SEALED_BID = "sealed bid"
+    """For a lot at the second price."""
+    BID = "bid"
+    """For a lot on a Dutch clock."""
+
+
+class LotKind(StrEnum):
+    """How a lot is sold."""
+
+    SECOND_PRICE = "second-price"
+    DUTCH = "dutch"
 
 
 class Lifetime(StrEnum):
@@ -102,7 +129,72 @@ class ReplaceRequest(NamedTuple):
     trigger: int | None = None
 
 
-TradingRequest: TypeAlias = NewOrder | CancelRequest | ReplaceRequest
+class TakeRequest(NamedTuple):
+    """Take an open offer of somebody else, or a part of it: at its price, at once, what is left of it at most."""
+
+    client_id: str
+    offer: int
+    """Its id in the sequence: an order's."""
+    quantity: int
+
+
+class LotRequest(NamedTuple):
+    """Open a lot for sale: sealed bids and the second price, or a Dutch clock."""
+
+    client_id: str
+    symbol: str
+    auction: LotKind
+    quantity: int
+    reserve: int
+    """The lowest price of a unit."""
+    closes_at: int = 0
+    """Second price: bids count before it, and are revealed from it on."""
+    window_ns: int = 0
+    """Second price: how long they may be revealed."""
+    forfeit: int = 0
+    """Second price: money that a bid loses to the seller if it is not revealed."""
+    start: int = 0
+    """Dutch: the first price."""
+    step: int = 0
+    """Dutch: by how much it falls with every token."""
+
+
+class SealedBidRequest(NamedTuple):
+    """Bid for a lot without saying the price: a hash of it, and a ceiling at which the money is reserved.
+
+    A second bid of an account takes the place of its first.
+    """
+
+    client_id: str
+    lot: int
+    ceiling: int
+    commitment: str
+    """BLAKE2b-256 of price, nonce, account and lot, in hexadecimal."""
+
+
+class RevealRequest(NamedTuple):
+    """Open a sealed bid, once its lot is closed."""
+
+    client_id: str
+    original_id: str
+    """The client id of the bid."""
+    price: int
+    nonce: str
+    """16 bytes in hexadecimal."""
+
+
+class BidRequest(NamedTuple):
+    """Call at a Dutch clock: so much, if the price is not above the ceiling."""
+
+    client_id: str
+    lot: int
+    quantity: int
+    ceiling: int
+
+
+TradingRequest: TypeAlias = (
+    NewOrder | CancelRequest | ReplaceRequest | TakeRequest | LotRequest | SealedBidRequest | RevealRequest | BidRequest
+)
 
 
 class OrderStatus(StrEnum):
@@ -137,11 +229,17 @@ class ReportKind(StrEnum):
     CONFIRMED = "confirmed"
     """A trade that was tentative is final, and is settled."""
     BUSTED = "busted"
-    """A tentative trade is void."""
+    """A tentative trade is void: the sequence lost the token that made it. The order is as it was before, and what it
+    needs stays reserved until the sequence decides it again."""
+    RESTORED = "restored"
+    """The same for an order that had not traded in what was lost."""
     CANCEL_PENDING = "cancel pending"
     REPLACE_PENDING = "replace pending"
+    REVEAL_PENDING = "reveal pending"
     CANCELLED = "cancelled"
     REPLACED = "replaced"
+    REVEALED = "revealed"
+    """A sealed bid is open, and counts."""
     EXPIRED = "expired"
     CHANGE_REFUSED = "change refused"
     """A cancel or a replace is refused; the order is as it was."""
@@ -260,6 +358,63 @@ class SymbolTerms(NamedTuple):
     reference: int | None
 
 
+class Taken(NamedTuple):
+    """A part of an open offer that somebody took."""
+
+    account: int
+    quantity: int
+    trade: int
+
+
+class OfferLine(NamedTuple):
+    """An open offer, as everybody sees it."""
+
+    offer: int
+    account: int
+    symbol: str
+    side: Side
+    """Of the offerer: who takes an offer to sell buys."""
+    price: int
+    quantity: int
+    left: int
+    taken: tuple[Taken, ...]
+    """By whom, in the order of the sequence."""
+
+
+class LotLine(NamedTuple):
+    """A lot that is for sale, as everybody sees it."""
+
+    lot: int
+    account: int
+    symbol: str
+    auction: LotKind
+    quantity: int
+    left: int
+    reserve: int
+    closes_at: int
+    window_ns: int
+    forfeit: int
+    bids: int
+    """Sealed bids so far."""
+    price: int | None
+    """On a Dutch clock, with the newest token that the gateway has heard."""
+    step: int
+
+
+class GatewayStatus(NamedTuple):
+    """How a gateway is, for whoever trades there or looks after it."""
+
+    floor: str
+    token: int
+    """Of the sequence, up to which everything is in its books."""
+    confirmed: int
+    """All trades up to this number are confirmed."""
+    busted: int
+    """Trades of its accounts that became void since it started."""
+    alarms: tuple[str, ...]
+    """What somebody should look at; empty: nothing."""
+
+
 class Desk(Protocol):
     """A gateway, as its ways in see it. Every method that is async may wait for the disk or the market."""
 
@@ -298,3 +453,12 @@ class Desk(Protocol):
 
     async def symbols(self) -> Sequence[SymbolTerms]:
         """What can be traded."""
+
+    async def offers(self) -> Sequence[OfferLine]:
+        """Open offers of all gateways that somebody can take."""
+
+    async def lots(self) -> Sequence[LotLine]:
+        """Lots of all gateways that are for sale."""
+
+    async def status(self) -> GatewayStatus:
+        """How the gateway is."""

@@ -23,15 +23,24 @@ from isocast.orders.accounts import UNITS
 from isocast.orders.desk import (
     CLIENT_ID_MAX,
     BalanceLine,
+    BidRequest,
     CancelRequest,
+    GatewayStatus,
     Lifetime,
+    LotKind,
+    LotLine,
+    LotRequest,
     NewOrder,
+    OfferLine,
     OrderKind,
     OrderStatus,
     Reason,
     ReplaceRequest,
     ReportKind,
+    RevealRequest,
+    SealedBidRequest,
     SymbolTerms,
+    TakeRequest,
     TradeReport,
     TradingRequest,
 )
@@ -43,9 +52,13 @@ __all__ = [
     "PRICE_MAX",
     "QUANTITY_MAX",
     "balance_fields",
+    "bid_of",
     "cancel_of",
     "check_client_id",
     "instant_text",
+    "lot_fields",
+    "lot_of",
+    "offer_fields",
     "order_of",
     "price_text",
     "price_units",
@@ -55,7 +68,11 @@ __all__ = [
     "report_fields",
     "report_of",
     "request_fields",
+    "reveal_of",
+    "sealed_bid_of",
+    "status_fields",
     "symbol_fields",
+    "take_of",
 ]
 
 PRICE_MAX: Final = 10**15 - 1
@@ -145,8 +162,19 @@ def check_client_id(text: str) -> str:
 def request_fields(request: TradingRequest) -> dict[str, Any]:
     """A request as its body: what is left out is as it would be without it."""
     said: dict[str, Any] = request._asdict()
-    if isinstance(request, CancelRequest):
-        return said
+    match request:
+        case CancelRequest():
+            return said
+        case TakeRequest():
+            return said | {"offer": str(request.offer)}
+        case SealedBidRequest() | BidRequest():
+            return said | {"lot": str(request.lot), "ceiling": price_text(request.ceiling)}
+        case RevealRequest():
+            return said | {"price": price_text(request.price)}
+        case LotRequest():
+            return _lot_request_fields(request)
+        case _:
+            pass
     said |= {"price": _priced(request.price), "trigger": _priced(request.trigger)}
     if isinstance(request, NewOrder):
         until = None if request.until is None else instant_text(request.until)
@@ -155,6 +183,24 @@ def request_fields(request: TradingRequest) -> dict[str, Any]:
         for name in ("post_only", "display", "open_offer", "owner"):
             said[name] = said[name] or None
     return {name: value for name, value in said.items() if value is not None}
+
+
+def _lot_request_fields(request: LotRequest) -> dict[str, Any]:
+    said = {
+        "client_id": request.client_id,
+        "symbol": request.symbol,
+        "auction": request.auction.value,
+        "quantity": request.quantity,
+        "reserve": price_text(request.reserve),
+    }
+    if request.auction is LotKind.DUTCH:
+        return said | {"start": price_text(request.start), "step": price_text(request.step)}
+    until = request.closes_at + request.window_ns
+    return said | {
+        "closes_at": instant_text(request.closes_at),
+        "reveal_until": instant_text(until),
+        "forfeit": price_text(request.forfeit),
+    }
 
 
 def _priced(units: int | None) -> str | None:
@@ -188,6 +234,43 @@ def cancel_of(body: Mapping[str, Any]) -> CancelRequest:
 def replace_of(body: Mapping[str, Any]) -> ReplaceRequest:
     """A replace, likewise."""
     return ReplaceRequest(body["client_id"], body["original_id"], body["quantity"], body["price"], body["trigger"])
+
+
+def take_of(body: Mapping[str, Any]) -> TakeRequest:
+    """A TAKE, likewise."""
+    return TakeRequest(body["client_id"], body["offer"], body["quantity"])
+
+
+def lot_of(body: Mapping[str, Any]) -> LotRequest:
+    """A lot, likewise."""
+    closes, until = body["closes_at"] or 0, body["reveal_until"] or 0
+    return LotRequest(
+        body["client_id"],
+        body["symbol"],
+        LotKind(body["auction"]),
+        body["quantity"],
+        body["reserve"],
+        closes,
+        until - closes,
+        body["forfeit"] or 0,
+        body["start"] or 0,
+        body["step"] or 0,
+    )
+
+
+def sealed_bid_of(body: Mapping[str, Any]) -> SealedBidRequest:
+    """A sealed bid, likewise."""
+    return SealedBidRequest(body["client_id"], body["lot"], body["ceiling"], body["commitment"])
+
+
+def reveal_of(body: Mapping[str, Any]) -> RevealRequest:
+    """The opening of a sealed bid, likewise."""
+    return RevealRequest(body["client_id"], body["original_id"], body["price"], body["nonce"])
+
+
+def bid_of(body: Mapping[str, Any]) -> BidRequest:
+    """A call at a Dutch clock, likewise."""
+    return BidRequest(body["client_id"], body["lot"], body["quantity"], body["ceiling"])
 
 
 # ---- answers
@@ -282,6 +365,40 @@ def balance_fields(line: BalanceLine) -> dict[str, Any]:
     kind, _, name = line.asset.partition(":")
     shown = price_text if kind == "cash" else int
     return {"asset": name, "kind": kind, "available": shown(line.available), "reserved": shown(line.reserved)}
+
+
+def offer_fields(offer: OfferLine) -> dict[str, Any]:
+    """An open offer, and who took what of it."""
+    return {
+        **offer._asdict(),
+        "offer": str(offer.offer),
+        "side": offer.side.value,
+        "price": price_text(offer.price),
+        "taken": [part._asdict() for part in offer.taken],
+    }
+
+
+def lot_fields(lot: LotLine) -> dict[str, Any]:
+    """A lot for sale."""
+    is_dutch = lot.auction is LotKind.DUTCH
+    said = lot._asdict()
+    del said["window_ns"]
+    return {
+        **said,
+        "lot": str(lot.lot),
+        "auction": lot.auction.value,
+        "reserve": price_text(lot.reserve),
+        "closes_at": None if is_dutch else instant_text(lot.closes_at),
+        "reveal_until": None if is_dutch else instant_text(lot.closes_at + lot.window_ns),
+        "forfeit": price_text(lot.forfeit),
+        "price": _priced(lot.price),
+        "step": price_text(lot.step) if is_dutch else None,
+    }
+
+
+def status_fields(status: GatewayStatus) -> dict[str, Any]:
+    """How a gateway is."""
+    return {**status._asdict(), "alarms": list(status.alarms)}
 
 
 def symbol_fields(terms: SymbolTerms) -> dict[str, Any]:

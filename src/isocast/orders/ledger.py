@@ -41,6 +41,8 @@ __all__ = [
     "Reservation",
     "check_same",
     "deposit",
+    "forfeit_gained",
+    "forfeit_paid",
     "free",
     "reserve",
     "settle_buy",
@@ -64,6 +66,7 @@ class EntryKind(StrEnum):
     RESERVATION = "reservation"
     RELEASE = "release"
     TRADE = "trade"
+    FORFEIT = "forfeit"
 
 
 class Leg(NamedTuple):
@@ -203,9 +206,30 @@ def settle_sell(key: str, holder: str, account: int, currency: str, symbol: str,
     return Entry(key, EntryKind.TRADE, _without_zeros(legs), holder=holder)
 
 
+def forfeit_paid(key: str, holder: str, account: int, currency: str, money: int) -> Entry:
+    """A sealed bid was not revealed: money of its deposit goes to the seller, through clearing."""
+    _positive(currency, money)
+    legs = (
+        Leg(account, currency, Pot.RESERVED, -money),
+        Leg(_house(account, CLEARING), currency, Pot.AVAILABLE, money),
+    )
+    return Entry(key, EntryKind.FORFEIT, legs, holder=holder)
+
+
+def forfeit_gained(key: str, account: int, currency: str, money: int) -> Entry:
+    """The same, at the seller of the lot."""
+    _positive(currency, money)
+    legs = (
+        Leg(_house(account, CLEARING), currency, Pot.AVAILABLE, -money),
+        Leg(account, currency, Pot.AVAILABLE, money),
+    )
+    return Entry(key, EntryKind.FORFEIT, legs)
+
+
 def _checked(currency: str, symbol: str, fill: Fill) -> None:
     _positive(symbol, fill.quantity)
-    _positive(currency, fill.value)
+    if fill.value:  # A lot may go for nothing.
+        _positive(currency, fill.value)
     if not 0 <= fill.fee <= fill.value:
         fee, value = amount_text(currency, fill.fee), amount_text(currency, fill.value)
         raise LedgerError(LedgerFault.AMOUNT, f"a fee of {fee} for a trade of {value} cannot be posted")

@@ -39,6 +39,7 @@ class ChangeKind(StrEnum):
 
     CANCEL = "cancel"
     REPLACE = "replace"
+    REVEAL = "reveal"
 
 
 class Change(NamedTuple):
@@ -195,6 +196,13 @@ class OrderLife:
         else:
             self.status = OrderStatus.PART_FILLED if self.filled else OrderStatus.WORKING
 
+    def put_back(self, before: OrderLife, changes: tuple[Change, ...]) -> None:
+        """What some tokens did to it is void: it is as before them, with every change under way that was sent since."""
+        for name in _DECIDED:
+            setattr(self, name, getattr(before, name))
+        self.changes = changes
+        self.bound = self.need()
+
     def _must_be(self, status: OrderStatus, done: str) -> None:
         if self.status is not status:
             raise LocalProtocolError(f"order {self.id} is {self.status} and cannot be {done}")
@@ -251,10 +259,22 @@ def _worst(total: int, price: int, filled: int, changes: list[Change]) -> int:
     )
 
 
+_DECIDED: Final = ("client_id", "total", "bound_price", "price", "trigger", "status", "filled", "filled_value")
+"""What the sequence changes of an order."""
+
 # A legal path (T6) --------------------------------------------------------------------------------------------------
 
-_ASKED: Final = (ReportKind.CANCEL_PENDING, ReportKind.REPLACE_PENDING, ReportKind.CHANGE_REFUSED, ReportKind.STATUS)
+_ASKED: Final = (
+    ReportKind.CANCEL_PENDING,
+    ReportKind.REPLACE_PENDING,
+    ReportKind.REVEAL_PENDING,
+    ReportKind.REVEALED,
+    ReportKind.CHANGE_REFUSED,
+    ReportKind.STATUS,
+)
 _S = OrderStatus
+_LIVE: Final = (_S.PENDING, _S.WORKING, _S.PART_FILLED)
+_VOID: Final = {ReportKind.BUSTED: _LIVE, ReportKind.RESTORED: _LIVE}
 _WORKS: Final = {
     ReportKind.TRADED: (_S.PART_FILLED, _S.FILLED),
     ReportKind.CANCELLED: (_S.CANCELLED,),
@@ -263,17 +283,17 @@ _WORKS: Final = {
 LEGAL: Final[dict[OrderStatus | None, dict[ReportKind, tuple[OrderStatus, ...]]]] = {
     None: {ReportKind.ACCEPTED: (_S.PENDING,), ReportKind.REFUSED: (_S.REFUSED,)},
     _S.PENDING: {ReportKind.WORKING: (_S.WORKING,), ReportKind.REFUSED: (_S.REFUSED,)},
-    _S.WORKING: {**_WORKS, ReportKind.REPLACED: (_S.WORKING,)},
+    _S.WORKING: {**_WORKS, **_VOID, ReportKind.REPLACED: (_S.WORKING,)},
     _S.PART_FILLED: {
         **_WORKS,
+        **_VOID,
         ReportKind.REPLACED: (_S.PART_FILLED, _S.FILLED),
         ReportKind.CONFIRMED: (_S.PART_FILLED,),
-        ReportKind.BUSTED: (_S.PART_FILLED, _S.WORKING),
     },
-    _S.FILLED: {ReportKind.CONFIRMED: (_S.FILLED,), ReportKind.BUSTED: (_S.PART_FILLED, _S.WORKING)},
-    _S.CANCELLED: {ReportKind.CONFIRMED: (_S.CANCELLED,)},
-    _S.EXPIRED: {ReportKind.CONFIRMED: (_S.EXPIRED,)},
-    _S.REFUSED: {},
+    _S.FILLED: {**_VOID, ReportKind.CONFIRMED: (_S.FILLED,)},
+    _S.CANCELLED: {**_VOID, ReportKind.CONFIRMED: (_S.CANCELLED,)},
+    _S.EXPIRED: {**_VOID, ReportKind.CONFIRMED: (_S.EXPIRED,)},
+    _S.REFUSED: {ReportKind.RESTORED: (_S.PENDING,)},
 }
 """From where an order may go by which report to where. What was only asked changes nothing, from anywhere."""
 
@@ -299,6 +319,9 @@ def path_faults(reports: Iterable[TradeReport]) -> Iterator[str]:
             open_trades[report.trade] = open_trades.get(report.trade, 0) - 1
             if open_trades[report.trade] < 0:
                 yield f"{where}: trade {report.trade} was not told before, or twice"
+        if report.kind is ReportKind.BUSTED:
+            filled -= report.last_quantity
+            value -= report.last_quantity * report.last_price
         if (report.filled, report.filled_value) != (filled, value):
             yield f"{where}: {report.filled} filled for {report.filled_value}, its trades say {filled} for {value}"
         left = 0 if report.status.is_final else report.quantity - report.filled

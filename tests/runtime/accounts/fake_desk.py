@@ -18,8 +18,11 @@ from dataclasses import dataclass, field
 from isocast.orders.desk import (
     BalanceLine,
     CancelRequest,
+    GatewayStatus,
     Login,
+    LotLine,
     NewOrder,
+    OfferLine,
     OrderStatus,
     Reason,
     ReplaceRequest,
@@ -121,11 +124,13 @@ class FakeDesk:
             return self._refused(login, request, Reason.UNAVAILABLE, is_told=False)
         if isinstance(request, NewOrder):
             answer = self._enter(login, request)
-        else:
+        elif isinstance(request, CancelRequest | ReplaceRequest):
             is_cancel = isinstance(request, CancelRequest)
             answer = self._change(
                 login, request, ReportKind.CANCEL_PENDING if is_cancel else ReportKind.REPLACE_PENDING
             )
+        else:
+            raise NotImplementedError
         self._first_answers[key] = (request, answer)
         return answer
 
@@ -162,6 +167,15 @@ class FakeDesk:
 
     async def balances(self, login: Login) -> Sequence[BalanceLine]:
         return [BalanceLine("EUR", 1_000_000, login.account)]
+
+    async def offers(self) -> Sequence[OfferLine]:
+        return []
+
+    async def lots(self) -> Sequence[LotLine]:
+        return []
+
+    async def status(self) -> GatewayStatus:
+        return GatewayStatus("XISO", 7, 3, 1, ("trades that became void: 1",))
 
     async def symbols(self) -> Sequence[SymbolTerms]:
         return [SymbolTerms(symbol, "EUR", 100, 1, "open", 100_000) for symbol in self.listed]
@@ -256,7 +270,7 @@ class FakeDesk:
         new = request if isinstance(request, NewOrder) else NewOrder(request.client_id, "", Side.BUY, 0)
         order = FakeOrder(new, login.account, 0, new.quantity, new.price, new.trigger, OrderStatus.REFUSED)
         kind = ReportKind.REFUSED if isinstance(request, NewOrder) else ReportKind.CHANGE_REFUSED
-        original = "" if isinstance(request, NewOrder) else request.original_id
+        original = getattr(request, "original_id", "")
         report = self._report(order, kind, request.client_id, original)._replace(
             reason=reason, text=f"refused: {reason}"
         )

@@ -7,14 +7,16 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
-from typing import assert_never
 
 from isocast.orders.desk import (
     BalanceLine,
     CancelRequest,
+    GatewayStatus,
     Lifetime,
     Login,
+    LotLine,
     NewOrder,
+    OfferLine,
     OrderKind,
     OrderStatus,
     Reason,
@@ -143,7 +145,7 @@ class MemoryDesk:
             case ReplaceRequest():
                 answer = self._replace(login, request)
             case _:
-                assert_never(request)
+                return self._refused(login, request, Reason.UNAVAILABLE, "there are no lots and offers here")
         self._answers[key] = request, answer
         await self._wake()
         return answer
@@ -290,9 +292,9 @@ class MemoryDesk:
         is_new = isinstance(request, NewOrder)
         return TradeReport(
             0, login.account, ReportKind.REFUSED if is_new else ReportKind.CHANGE_REFUSED, OrderStatus.REFUSED,
-            request.client_id, "" if isinstance(request, NewOrder) else request.original_id, 0,
+            request.client_id, getattr(request, "original_id", ""), 0,
             request.symbol if isinstance(request, NewOrder) else "", Side.BUY, OrderKind.LIMIT, Lifetime.DAY,
-            request.quantity or 0, 0, 0, 0, None, None, self._clock, reason=reason, text=text,
+            getattr(request, "quantity", 0) or 0, 0, 0, 0, None, None, self._clock, reason=reason, text=text,
         )  # fmt: skip
 
     async def _wake(self) -> None:
@@ -327,6 +329,15 @@ class MemoryDesk:
 
     async def balances(self, login: Login) -> Sequence[BalanceLine]:
         return [BalanceLine("cash:USD", 12_505_000 + login.account - ADA, -0), BalanceLine("shares:ISO", 300, 100)]
+
+    async def offers(self) -> Sequence[OfferLine]:
+        return []
+
+    async def lots(self) -> Sequence[LotLine]:
+        return []
+
+    async def status(self) -> GatewayStatus:
+        return GatewayStatus("XISO", 7, 3, 1, ("trades that became void: 1",))
 
     async def symbols(self) -> Sequence[SymbolTerms]:
         return list(_TERMS.values())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from isocast.floor.codec import encode_event, floor_topic
 from isocast.floor.events import Directory, Event, Phase, Status, Trade
 from isocast.floor.following import REPORT_EVERY, FloorMessage
+from isocast.floor.machine import Floor
 from isocast.floor.reporting import FloorReport, encode_report, report_topic
 from isocast.floor.state import state_hash
 from isocast.orders.accounts import FEES, UNITS, account_number, cash, shares
@@ -17,7 +18,7 @@ from isocast.orders.life import path_faults
 from isocast.orders.needs import Side
 from isocast.runtime.accounts.audit import audit
 from isocast.runtime.accounts.book import AccountBook
-from isocast.runtime.accounts.floor_view import FloorView, tick_topic
+from isocast.runtime.accounts.floor_view import FloorView, TokenOutcome, tick_topic
 from isocast.runtime.accounts.order_store import Batch, report_of
 from isocast.runtime.accounts.posting import rows_of
 from isocast.runtime.accounts.requests import Answered, Asked
@@ -38,8 +39,9 @@ TokenMessages = tuple[int, int, list[FloorMessage]]
 class MemorySequence:
     """Tokens, and the arbiter who reports them: a trade is confirmed by the report of a later token."""
 
-    def __init__(self, *events: Event) -> None:
-        """The events are the operator's: what can be traded."""
+    def __init__(self, *events: Event, clock: Callable[[], int] | None = None) -> None:
+        """The events are the operator's: what can be traded. Tokens are a millisecond apart, or by a clock."""
+        self._clock = clock or (lambda: (len(self.tokens) + 1) * MS + self.cuts)
         self.tokens: list[TokenMessages] = []
         self.keys: list[bytes] = []
         """Of what was published, each once."""
@@ -53,9 +55,19 @@ class MemorySequence:
         self._last: FloorReport | None = None
         """Of a token with trades."""
         self._sequence = 0
+        self.cuts = 0
+        self._longest = 0
+        self._confirmed_at = 0
+        """The token of the last trade that a report calls confirmed: it cannot be lost."""
+        self._trades_at: dict[int, int] = {}
         self.say(*events)
         if events:
             self.step()
+
+    @property
+    def floor(self) -> Floor:
+        """As the arbiter has it."""
+        return self._arbiter.floor
 
     def say(self, *events: Event) -> None:
         """An operator's events, for the next token."""
@@ -83,12 +95,10 @@ class MemorySequence:
         """The next token, with all that waits; the arbiter hears it, and reports in the one after."""
         token = len(self.tokens) + 1
         self._sequence += 1
-        made = token, token * MS, [FloorMessage(self._sequence, *one) for one in self._next]
+        made = token, self._clock(), [FloorMessage(self._sequence, *one) for one in self._next]
         self.tokens.append(made)
         self._next = []
-        for message in made[2]:
-            self._arbiter.hear(token, made[1], message)
-        outcome = self._arbiter.finish()
+        outcome = self._heard(made)
         if outcome is None:
             return made
         self._steps += any(message.topic == floor_topic(FLOOR) for message in made[2])
@@ -98,6 +108,33 @@ class MemorySequence:
             self._next.append((report_topic(FLOOR), encode_report(self._last)))
         self._standing = self._arbiter.floor.next_trade - 1
         return made
+
+    def _heard(self, made: TokenMessages) -> TokenOutcome | None:
+        for message in made[2]:
+            self._arbiter.hear(made[0], made[1], message)
+        outcome = self._arbiter.finish()
+        for step in () if outcome is None else outcome.steps:
+            self._trades_at |= {one.number: made[0] for one in step.reports if isinstance(one, Trade)}
+        for report in () if outcome is None else outcome.believed:
+            self._confirmed_at = max(self._confirmed_at, self._trades_at.get(report.confirmed, 0))
+        return outcome
+
+    def cut(self, tokens: int) -> int:
+        """A reformation loses the last tokens, as far as they may be lost: how many. Sources send all of it again."""
+        self._longest = max(self._longest, len(self.tokens))
+        keep = max(len(self.tokens) - tokens, self._confirmed_at, self._longest - ROUND + 1)
+        lost, self.tokens = self.tokens[keep:], self.tokens[:keep]
+        if not lost:
+            return 0
+        again = [(one.topic, one.payload) for _, _, messages in lost for one in messages] + self._next
+        self._next = [one for one in again if one[0] == floor_topic(FLOOR)]
+        self.cuts += 1
+        self._arbiter, self._last, self._sequence = FloorView(FLOOR), None, keep
+        for made in self.tokens:
+            self._heard(made)
+        self._steps = sum(any(one.topic == floor_topic(FLOOR) for one in made[2]) for made in self.tokens)
+        self._standing = min(self._standing, self._arbiter.floor.next_trade - 1)
+        return len(lost)
 
     def settle(self) -> None:
         """Tokens until everything is confirmed, and everything before is stable."""
@@ -133,12 +170,15 @@ class MemoryGateway:
         self.accounts = [self.book.open(name).number for name in names]
         self.settings = settings
         self.now = 0
+        self.pace_ns = 1_000 * MS
+        """Between two requests, by its clock."""
         self.restart()
 
     def restart(self) -> None:
         """As a process that was killed and started again."""
         self.books = TradingBooks(self.database, self.settings)
         self._at = self.books.open(self.now).token
+        self._cuts = -1
 
     def fund(self, account: int, asset: str, amount: int) -> None:
         self.book.post(deposit(f"fund/{account}/{asset}/{amount}", account, asset, amount))
@@ -148,7 +188,7 @@ class MemoryGateway:
         return [one.report for one in self.answers(account, *requests)]
 
     def answers(self, account: int, *requests: TradingRequest) -> list[Answered]:
-        self.now += 1_000 * MS
+        self.now += self.pace_ns
         return self.books.submit([Asked(account, "s", request) for request in requests], self.now)
 
     def publish(self, sequence: MemorySequence) -> None:
@@ -159,6 +199,8 @@ class MemoryGateway:
     def follow(self, sequence: MemorySequence) -> None:
         """All tokens that it has not heard, in one transaction."""
         outcomes = []
+        if sequence.cuts != self._cuts:
+            self._at, self._cuts = self.books.rewind().token, sequence.cuts
         for token, instant, messages in sequence.tokens[self._at :]:
             for message in messages:
                 self.books.view.hear(token, instant, message)

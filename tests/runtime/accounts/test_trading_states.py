@@ -1,4 +1,4 @@
-"""Any sequence of orders, fills, cancels, replaces, tokens and crashes leaves sound books."""
+"""Any sequence of orders, offers, lots, bids, fills, busts, cancels, tokens and crashes leaves sound books."""
 
 from __future__ import annotations
 
@@ -9,20 +9,28 @@ from tempfile import mkdtemp
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.runtime.accounts.sequence import IBM, LISTED, ROUND, USD, MemoryGateway, MemorySequence, sqlite_place
+from tests.runtime.accounts.sequence import IBM, LISTED, MS, ROUND, USD, MemoryGateway, MemorySequence, sqlite_place
 
 from isocast.floor.codec import decode_event
-from isocast.floor.events import Order, Phase, Status
+from isocast.floor.events import Bid, Commit, Lot, Order, Phase, Status, Take
+from isocast.floor.rules.dutch_clock import DutchLot
+from isocast.floor.rules.second_price import commitment
 from isocast.orders.accounts import UNITS
-from isocast.orders.controls import Block, BlockScope
+from isocast.orders.controls import DEFAULT_LIMITS, Block, BlockScope
 from isocast.orders.desk import (
+    BidRequest,
     CancelRequest,
     Lifetime,
+    LotKind,
+    LotRequest,
     NewOrder,
     OrderKind,
     Reason,
     ReplaceRequest,
     ReportKind,
+    RevealRequest,
+    SealedBidRequest,
+    TakeRequest,
     TradeReport,
     TradingRequest,
 )
@@ -46,11 +54,14 @@ class Trading(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(mkdtemp(prefix="isocast-states-"))
         self.market = MemorySequence(LISTED)
-        fees = DeskSettings(fee_bp=(5, 20), snapshot_tokens=5, stable_tokens=ROUND)
+        fees = DeskSettings(
+            fee_bp=(5, 20), snapshot_tokens=5, stable_tokens=ROUND, limits=DEFAULT_LIMITS._replace(rate=0)
+        )
         self.gateways = [
             MemoryGateway(sqlite_place(self.folder, str(number)), number, ["one", "two"], fees) for number in (1, 2)
         ]
         for gateway in self.gateways:
+            gateway.pace_ns = 0  # Its clock is behind the floor's: T_t decides what lots do.
             for account in gateway.accounts:
                 gateway.fund(account, USD, MONEY)
                 gateway.fund(account, IBM, SHARES)
@@ -58,6 +69,7 @@ class Trading(RuleBasedStateMachine):
         self.asked = 0
         self.ids: dict[int, list[str]] = {one: [] for gateway in self.gateways for one in gateway.accounts}
         self.crash_at = ""
+        self.secrets: dict[tuple[int, str], int] = {}
         self.known: list[tuple[MemoryGateway, int, TradingRequest, TradeReport]] = []
 
     def teardown(self) -> None:
@@ -87,7 +99,14 @@ class Trading(RuleBasedStateMachine):
 
     def restart(self, gateway: MemoryGateway) -> None:
         gateway.restart()
+        self.hear(gateway)
+
+    def hear(self, gateway: MemoryGateway) -> None:
+        """All there is; after tokens were lost, until as many have come again: before, it accepts nothing."""
         gateway.follow(self.market)
+        while gateway.books.is_behind:
+            self.market.tick()
+            gateway.follow(self.market)
 
     def next_id(self, account: int) -> str:
         self.asked += 1
@@ -126,6 +145,62 @@ class Trading(RuleBasedStateMachine):
             meant = self.ids[account][-1 - which % len(self.ids[account])]
             self.ask(gateway, account, ReplaceRequest(self.next_id(account), meant, quantity, price))
 
+    @rule(at=st.integers(0, 3), side=st.sampled_from(Side), quantity=QUANTITIES, price=PRICES)
+    def offer(self, at: int, side: Side, quantity: int, price: int) -> None:
+        gateway = self.gateways[at // 2]
+        account = gateway.accounts[at % 2]
+        order = NewOrder(self.next_id(account), "IBM", side, quantity, price=price, is_open_offer=True)
+        self.ask(gateway, account, order)
+
+    @rule(at=st.integers(0, 3), which=st.integers(0, 9), quantity=QUANTITIES)
+    def take(self, at: int, which: int, quantity: int) -> None:
+        gateway = self.gateways[at // 2]
+        account = gateway.accounts[at % 2]
+        offers = list(self.market.floor.offers)
+        if offers:
+            self.ask(gateway, account, TakeRequest(self.next_id(account), offers[which % len(offers)], quantity))
+
+    @rule(at=st.integers(0, 3), quantity=QUANTITIES, reserve=PRICES, tokens=st.integers(2, 6), forfeit=PRICES)
+    def open_lot(self, at: int, quantity: int, reserve: int, tokens: int, forfeit: int) -> None:
+        gateway = self.gateways[at // 2]
+        account = gateway.accounts[at % 2]
+        closes = (len(self.market.tokens) + tokens) * MS
+        kind = LotKind.SECOND_PRICE
+        lot = LotRequest(self.next_id(account), "IBM", kind, quantity, reserve, closes, tokens * MS, forfeit)
+        self.ask(gateway, account, lot)
+
+    @rule(at=st.integers(0, 3), quantity=QUANTITIES, reserve=PRICES, tokens=st.integers(1, 5))
+    def open_clock(self, at: int, quantity: int, reserve: int, tokens: int) -> None:
+        gateway = self.gateways[at // 2]
+        account = gateway.accounts[at % 2]
+        start, step = reserve + tokens * 1_000, 1_000
+        lot = LotRequest(self.next_id(account), "IBM", LotKind.DUTCH, quantity, reserve, start=start, step=step)
+        self.ask(gateway, account, lot)
+
+    @rule(at=st.integers(0, 3), which=st.integers(0, 9), quantity=QUANTITIES, price=PRICES)
+    def bid(self, at: int, which: int, quantity: int, price: int) -> None:
+        gateway = self.gateways[at // 2]
+        account = gateway.accounts[at % 2]
+        lots = list(self.market.floor.lots.values())
+        if not lots:
+            return
+        lot, client_id = lots[which % len(lots)], self.next_id(account)
+        number = lot.lot.id
+        if isinstance(lot, DutchLot):
+            self.ask(gateway, account, BidRequest(client_id, number, quantity, price))
+            return
+        digest = commitment(price, bytes(16), account, number).hex()
+        self.secrets[account, client_id] = price
+        self.ask(gateway, account, SealedBidRequest(client_id, number, price + 1_000, digest))
+
+    @rule(which=st.integers(0, 9))
+    def reveal(self, which: int) -> None:
+        if not self.secrets:
+            return
+        (account, client_id), price = list(self.secrets.items())[-1 - which % len(self.secrets)]
+        gateway = next(gateway for gateway in self.gateways if account in gateway.accounts)
+        self.ask(gateway, account, RevealRequest(self.next_id(account), client_id, price, "00" * 16))
+
     @precondition(lambda self: self.known)
     @rule(which=st.integers(0, 200))
     def repeat(self, which: int) -> None:
@@ -147,6 +222,11 @@ class Trading(RuleBasedStateMachine):
     def token(self) -> None:
         self.market.step()
 
+    @rule(tokens=st.integers(1, ROUND - 1))
+    def lose(self, tokens: int) -> None:
+        """A reformation cuts the newest tokens off; everything in them is sequenced again."""
+        self.market.cut(tokens)
+
     @rule()
     def close_and_open(self) -> None:
         self.market.say(Status("IBM", Phase.CLOSED))
@@ -158,7 +238,7 @@ class Trading(RuleBasedStateMachine):
         gateway = self.gateways[at]
         gateway.books.reached = self.reach
         try:
-            gateway.follow(self.market)
+            self.hear(gateway)
         except Crash:
             self.restart(gateway)
 
@@ -179,6 +259,7 @@ class Trading(RuleBasedStateMachine):
     def is_sound(self) -> None:
         for gateway in self.gateways:
             gateway.check()
+            assert not gateway.books.view.differing
 
     @rule()
     def end_of_day(self) -> None:
@@ -194,14 +275,16 @@ class Trading(RuleBasedStateMachine):
             gateway.publish(self.market)
             for account in gateway.accounts:
                 told = gateway.reports(account)
+                ended = ReportKind.CONFIRMED, ReportKind.BUSTED
                 traded = [report.trade for report in told if report.kind is ReportKind.TRADED]
-                assert sorted(traded) == sorted(one.trade for one in told if one.kind is ReportKind.CONFIRMED)
+                assert sorted(traded) == sorted(one.trade for one in told if one.kind in ended)
                 for asset in total:
                     total[asset] += sum(gateway.balance(account, asset))
             fees = gateway.gateway_fees()
             total[USD] += fees
         # T5: what was accepted is in the sequence once, and what was refused is not.
-        entered = [event.id for event in map(decode_event, self.market.published) if isinstance(event, Order)]
+        entering = Order | Take | Lot | Commit | Bid
+        entered = [event.id for event in map(decode_event, self.market.published) if isinstance(event, entering)]
         accepted = [report.order for _, _, _, report in self.known if report.kind is ReportKind.ACCEPTED]
         assert sorted(entered) == sorted(accepted)
         assert total == {USD: 4 * MONEY, IBM: 4 * SHARES}

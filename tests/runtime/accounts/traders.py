@@ -14,6 +14,7 @@ from typing import Any
 from tests.runtime.accounts.memory_desk import MemoryDesk
 from tests.runtime.box_office.certificates import make_certificates
 
+from isocast.orders.desk import Desk
 from isocast.runtime.accounts.web import TradingService, serve_traders
 
 __all__ = ["API_TOKEN", "LIMIT_S", "Stage", "on_stage", "server_context"]
@@ -36,7 +37,7 @@ def server_context(folder: Path) -> tuple[Path, ssl.SSLContext]:
 class Stage:
     """A service that runs, and whoever asks it."""
 
-    desk: MemoryDesk
+    desk: Any
     service: TradingService
     ca: Path
     port: int
@@ -78,7 +79,7 @@ class Stage:
 
 @asynccontextmanager
 async def on_stage(
-    folder: Path, desk: MemoryDesk | None = None, port: int = 0, *, ping_s: float = 20.0, take_s: float = 20.0
+    folder: Path, desk: Desk | None = None, port: int = 0, *, ping_s: float = 20.0, take_s: float = 20.0
 ) -> AsyncIterator[Stage]:
     """A service that serves while the block lasts."""
     desk = desk or MemoryDesk()

@@ -6,14 +6,27 @@ A gateway asks at its start what it has reserved (`check_reserved`), and trades 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import groupby
 
-from sqlalchemy import Connection, Table, and_, func, literal, or_, select, union_all
+from sqlalchemy import Connection, Table, and_, case, func, literal, or_, select, union_all
 
-from isocast.orders.accounts import CLEARING, account_number, amount_text, is_house
+from isocast.orders.accounts import (
+    CLEARING,
+    FIRST_TRADER,
+    TRADERS_MAX,
+    account_number,
+    amount_text,
+    house_name,
+    is_house,
+)
 from isocast.orders.ledger import Pot
+from isocast.orders.netting import Netting
 from isocast.runtime.accounts.order_store import OrderMemory, holder_of, is_order
+from isocast.runtime.accounts.posting import execute
 from isocast.runtime.accounts.tables import (
     ACCOUNTS,
     BALANCES,
@@ -25,7 +38,7 @@ from isocast.runtime.accounts.tables import (
 )
 from isocast.terms.errors import LedgerError, LedgerFault
 
-__all__ = ["BooksAudit", "audit", "check_reserved", "clearing_of_all", "differences_of_orders"]
+__all__ = ["BooksAudit", "audit", "check_reserved", "clearing_of_all", "differences_of_orders", "net_between"]
 
 _FINDINGS_MAX = 100
 """That are told one by one; the rest is counted."""
@@ -43,6 +56,8 @@ class BooksAudit:
     reservations: int = 0
     clearing: dict[str, int] = field(default_factory=dict)
     """Of each asset, what other gateways have still to settle with this one; zero once they have."""
+    holdings: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of each asset, what traders have, what fees, clearing and the world have: in all zero."""
     findings: list[str] = field(default_factory=list)
     more: int = 0
     """Findings beyond those."""
@@ -75,7 +90,48 @@ def audit(database: AccountsDatabase) -> BooksAudit:
         at = BALANCES.c.account == account_number(report.gateway, CLEARING)
         rows = connection.execute(select(BALANCES).where(at).order_by(BALANCES.c.asset))
         report.clearing = {row.asset: row.available for row in rows}
+        report.holdings = _holdings(connection)
     return report
+
+
+def _holdings(connection: Connection) -> dict[str, dict[str, int]]:
+    has = BALANCES.c
+    is_trader = has.account % TRADERS_MAX >= FIRST_TRADER
+    whose = case((is_trader, -1), else_=has.account % TRADERS_MAX).label("whose")
+    total = func.sum(has.available + has.reserved).label("total")
+    found: dict[str, dict[str, int]] = {}
+    for row in connection.execute(select(has.asset, whose, total).group_by(has.asset, whose).order_by(has.asset)):
+        name = "traders" if row.whose < 0 else house_name(row.whose)
+        found.setdefault(row.asset, dict.fromkeys(("traders", "fees", "clearing", "world"), 0))[name] = int(row.total)
+    return found
+
+
+def net_between(databases: Sequence[AccountsDatabase]) -> Netting:
+    """What gateways owe each other of all trades and forfeits that they have settled: read in one pass, by trade."""
+    netting = Netting()
+    with ExitStack() as stack:
+        cleared = [_cleared(stack.enter_context(one.reading()), one.gateway()) for one in databases]
+        for _, rows in groupby(merge(*cleared, key=_trade_of), key=_trade_of):
+            sides: dict[int, Counter[str]] = {}
+            for _, gateway, asset, amount in rows:
+                sides.setdefault(gateway, Counter())[asset] += amount
+            netting.add(sides)
+    return netting
+
+
+def _trade_of(row: tuple[str, int, str, int]) -> str:
+    return row[0]
+
+
+def _cleared(connection: Connection, gateway: int) -> Iterator[tuple[str, int, str, int]]:
+    """Trade, gateway, asset and amount of all that passed a gateway's clearing, by trade in the order of its bytes."""
+    order = 'e.key COLLATE "C"' if connection.dialect.name == "postgresql" else "e.key"
+    query = (
+        "SELECT e.key, p.asset, p.amount FROM entries e JOIN postings p ON p.entry = e.number"  # noqa: S608 - our own
+        f" WHERE p.account = ? ORDER BY {order}, p.leg"
+    )
+    for key, asset, amount in execute(connection, query, (account_number(gateway, CLEARING),)):
+        yield key.rpartition("/")[0], gateway, asset, amount
 
 
 def check_reserved(database: AccountsDatabase) -> None:

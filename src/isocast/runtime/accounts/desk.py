@@ -25,7 +25,10 @@ from isocast.orders.accounts import name_of
 from isocast.orders.controls import Block
 from isocast.orders.desk import (
     BalanceLine,
+    GatewayStatus,
     Login,
+    LotLine,
+    OfferLine,
     Reason,
     ReportKind,
     Scope,
@@ -40,6 +43,7 @@ from isocast.runtime.accounts.posting import rows_of
 from isocast.runtime.accounts.requests import Answered, Asked, refused
 from isocast.runtime.accounts.tables import AccountsDatabase
 from isocast.runtime.accounts.trading import FencedError, TradingBooks
+from isocast.runtime.watch.logs import get_log
 from isocast.terms.errors import IsocastError, LedgerError, LedgerFault, LocalProtocolError
 from isocast.wire.opaque import OpaqueMessage
 
@@ -54,6 +58,9 @@ _AT_ONCE: Final = 512
 _WAITING_MAX: Final = 16_384
 """Requests, and messages of the sequence, that wait for the disk: a second's; beyond that there is backpressure."""
 _BACKOFF_S: Final = (0.05, 5.0)
+_FOREIGN: Final = "events in this gateway's name that it did not send, or that contradict its books"
+_DIFFERING: Final = "reports of arbiters that name another state of the floor"
+_BUSTED: Final = "trades that became void"
 _PAGE: Final = 1_000
 
 
@@ -126,6 +133,8 @@ class GatewayDesk:
         self._has_batch = asyncio.Event()
         self._turned = asyncio.Event()
         """Set, and replaced, whenever something was published or told."""
+        self._said: dict[str, int] = {}
+        """Alarms that are in the log, with how often."""
         self._tasks: list[asyncio.Task[None]] = []
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -372,6 +381,7 @@ class GatewayDesk:
             if self._outcomes:
                 await self._patiently(self._keep)
                 self._has_batch.set()
+            self._watch_out()
             self._taken += len(some)
             self._turn()
 
@@ -392,10 +402,43 @@ class GatewayDesk:
         self._reached("taken")
         self._outcomes = []
 
+    def _watch_out(self) -> None:
+        """Say what somebody should look at, once for each time that it grows."""
+        found = self._alarming()
+        for name, count in found.items():
+            if count > self._said.get(name, 0):
+                get_log().error("alarm of the gateway", what=name, count=count)
+        self._said = found
+
+    def _alarming(self) -> dict[str, int]:
+        books = self.books
+        counts = {_FOREIGN: books.foreign, _DIFFERING: books.view.differing, _BUSTED: books.busted}
+        return {name: count for name, count in counts.items() if count}
+
+    @property
+    def doubts(self) -> int:
+        """How often an arbiter has named another state of the floor than this gateway has."""
+        return self.books.view.differing
+
+    async def rewind(self) -> Position:
+        """Hear the sequence again from what cannot be lost: from where it is wanted. Until then nothing is accepted.
+
+        Everything that was given to `take` must be on the disk (`until_taken`).
+        """
+        self.start = await self._patiently(partial(self._write, self.books.rewind))
+        return self.start
+
+    async def status(self) -> GatewayStatus:
+        """How the gateway is."""
+        position, books = self.books.position, self.books
+        alarms = [f"{name}: {count:,}" for name, count in self._alarming().items()]
+        return GatewayStatus(books.settings.floor, position.token, position.confirmed, books.busted, tuple(alarms))
+
     @property
     def wants_token(self) -> bool:
-        """Whether a later token, of whatever contents, would let it go on: one is open, or waits to be stable."""
-        return self.books.view.open_token is not None or self.books.has_frees
+        """Whether a later token, of whatever contents, would let it go on: it is open, not stable, or lost."""
+        books = self.books
+        return books.view.open_token is not None or books.has_frees or books.is_behind
 
     async def until_taken(self) -> None:
         """Until everything that was given to `take` is on the disk."""
@@ -494,6 +537,14 @@ class GatewayDesk:
     def _balances(self, query: str, account: int) -> list[BalanceLine]:
         with self._database.reading() as connection:
             return [BalanceLine(*row) for row in rows_of(connection, query, (account,))]
+
+    async def offers(self) -> Sequence[OfferLine]:
+        """Open offers of all gateways that somebody can take."""
+        return await self._write(self.books.view.offer_lines)
+
+    async def lots(self) -> Sequence[LotLine]:
+        """Lots of all gateways that are for sale."""
+        return await self._write(self.books.view.lot_lines)
 
     async def symbols(self) -> Sequence[SymbolTerms]:
         """What can be traded."""

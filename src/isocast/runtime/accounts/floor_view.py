@@ -8,19 +8,26 @@ An arbiter's report is believed where the state and the trades that it names are
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
 from isocast.floor.codec import decode_event, floor_topic
 from isocast.floor.confirming import RESULTS_KEPT, Comparison, OwnResult, ReportParts
-from isocast.floor.events import Event, Order, Report, Trade
+from isocast.floor.events import Bid, Event, Order, Report, Take, Trade
 from isocast.floor.following import REPORT_EVERY, FloorMessage
 from isocast.floor.machine import Floor, SymbolState
 from isocast.floor.reporting import FloorReport, report_topic
+from isocast.floor.rules.dutch_clock import DutchLot
 from isocast.floor.snapshot import floor_of, fold, rows_of, unfold
 from isocast.floor.state import state_hash
+from isocast.orders.desk import LotKind, LotLine, OfferLine, Taken
+from isocast.orders.needs import Side
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.terms.market import Side as MarketSide
 
 __all__ = ["EventOutcome", "FloorView", "TokenOutcome", "tick_topic"]
+
+_DIGEST_BYTES: Final = 16
 
 
 def tick_topic(floor: str) -> str:
@@ -50,6 +57,17 @@ class TokenOutcome(NamedTuple):
     steps: tuple[EventOutcome, ...]
     believed: tuple[FloorReport, ...]
     """Of arbiters, about earlier tokens."""
+    digest: str = ""
+    """Of all that it carried for this floor: another one under the same number is another token."""
+
+
+def _digest(instant: int, messages: list[FloorMessage]) -> str:
+    found = blake2b(instant.to_bytes(8, signed=True), digest_size=_DIGEST_BYTES)
+    for message in messages:
+        for part in (message.topic.encode(), message.payload):
+            found.update(len(part).to_bytes(4))
+            found.update(part)
+    return found.hexdigest()
 
 
 class FloorView:
@@ -75,6 +93,8 @@ class FloorView:
         self._kept: list[FloorMessage] = []
         self._waiting: dict[int, SymbolState] = {}
         """Stops that wait, by id."""
+        self.taken: dict[int, list[Taken]] = {}
+        """Of open offers: by whom, in the order of the sequence."""
 
     # The sequence -----------------------------------------------------------------------------------------------
 
@@ -114,7 +134,7 @@ class FloorView:
             except RemoteProtocolError:
                 self.unreadable += 1
         steps = self._applied(token, instant, events) if has_floor else ()
-        return TokenOutcome(token, instant, kept[-1].sequence, steps, tuple(believed))
+        return TokenOutcome(token, instant, kept[-1].sequence, steps, tuple(believed), _digest(instant, kept))
 
     def _is_believed(self, report: FloorReport) -> bool:
         own = self.results.get(report.token)
@@ -129,6 +149,8 @@ class FloorView:
     def _applied(self, token: int, instant: int, events: list[tuple[int, Event]]) -> tuple[EventOutcome, ...]:
         steps = [self._step(0, None, self.floor.begin(token, instant))]
         steps += [self._step(sequence, event, self.floor.apply(event)) for sequence, event in events]
+        for step in steps:
+            self._note_taken(step)
         steps.append(self._step(0, None, self.floor.end()))
         self._steps += 1
         trades = tuple([report for step in steps for report in step.reports if isinstance(report, Trade)])
@@ -145,7 +167,7 @@ class FloorView:
             woken = [number for number, state in self._waiting.items() if number not in state.stops]
             for number in woken:
                 del self._waiting[number]
-            incoming = getattr(event, "id", 0)
+            incoming = 0 if isinstance(event, Bid) else getattr(event, "id", 0)  # A clock is an auction, too.
             for trade in trades:
                 stops = [number for number in (trade.buy, trade.sell) if number in woken]
                 # A stop that the event woke comes after it; of two the later meets the earlier.
@@ -158,18 +180,75 @@ class FloorView:
                 self._waiting[event.id] = state
         return EventOutcome(sequence, event, tuple(reports), takers)
 
+    def _note_taken(self, step: EventOutcome) -> None:
+        """Everybody may know who took what of an offer, for as long as the offer stands."""
+        if isinstance(step.event, Take):
+            for report in step.reports:
+                if isinstance(report, Trade):
+                    self.taken.setdefault(step.event.offer, []).append(
+                        Taken(step.event.account, report.quantity, report.number)
+                    )
+        if self.taken.keys() - self.floor.offers.keys():
+            self.taken = {offer: parts for offer, parts in self.taken.items() if offer in self.floor.offers}
+
     # What can be traded -----------------------------------------------------------------------------------------
 
     def symbol(self, name: str) -> SymbolState | None:
         """A symbol of the floor, as it is now."""
         return self.floor.symbols.get(name)
 
+    def offer_lines(self) -> list[OfferLine]:
+        """Open offers, oldest first."""
+        return [
+            OfferLine(
+                number,
+                offer.account,
+                self.floor.offered[number],
+                Side.BUY if offer.side is MarketSide.BUY else Side.SELL,
+                offer.price,
+                offer.total,
+                offer.left,
+                tuple(self.taken.get(number, ())),
+            )
+            for number, offer in self.floor.offers.items()
+        ]
+
+    def lot_lines(self) -> list[LotLine]:
+        """Lots for sale, oldest first."""
+        lines = []
+        for number, one in self.floor.lots.items():
+            lot, is_dutch = one.lot, isinstance(one, DutchLot)
+            lines.append(
+                LotLine(
+                    number,
+                    lot.account,
+                    lot.symbol,
+                    LotKind(lot.auction.value),
+                    lot.quantity,
+                    one.left if isinstance(one, DutchLot) else lot.quantity,
+                    lot.reserve,
+                    lot.closes_at,
+                    lot.window_ns,
+                    lot.forfeit,
+                    0 if isinstance(one, DutchLot) else len(one.bids),
+                    one.price(self.newest) if isinstance(one, DutchLot) else None,
+                    lot.step if is_dutch else 0,
+                )
+            )
+        return lines
+
     # Restart ----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[bytes, bytes]:
         """The floor between two tokens, and the hash of its state."""
         results = [[one.token, one.state.hex(), [list(trade) for trade in one.trades]] for one in self.results.values()]
-        rows = {"floor": rows_of(self.floor), "steps": self._steps, "results": results, "parts": self._parts.rows()}
+        rows = {
+            "floor": rows_of(self.floor),
+            "steps": self._steps,
+            "results": results,
+            "parts": self._parts.rows(),
+            "taken": [[offer, [list(part) for part in parts]] for offer, parts in self.taken.items()],
+        }
         return fold(rows), state_hash(self.floor)
 
     def restore(self, body: bytes, token: int, state: bytes) -> None:
@@ -180,6 +259,7 @@ class FloorView:
             self._steps, self._parts = rows["steps"], ReportParts.from_rows(rows["parts"])
             for at, digest, trades in rows["results"]:
                 self.results[at] = OwnResult(at, bytes.fromhex(digest), tuple([Trade(*one) for one in trades]))
+            self.taken = {offer: [Taken(*part) for part in parts] for offer, parts in rows.get("taken", ())}
         except (KeyError, TypeError, ValueError) as reason:
             raise RemoteProtocolError("a snapshot of a floor with rows of another version") from reason
         if state_hash(floor) != state:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from secrets import token_bytes
 from typing import Any, Final, NamedTuple
@@ -21,14 +22,17 @@ from isocast.orders.ledger import Entry, Ledger, Reservation
 from isocast.orders.life import Change, ChangeKind, OrderLife
 from isocast.orders.needs import Side
 from isocast.runtime.accounts.posting import execute, execute_many, ledger_at, lookup, rows_of, scalar, write_entries
+from isocast.terms.errors import LocalProtocolError
 
 __all__ = [
     "ORDER_COLUMNS",
     "Batch",
     "Due",
+    "Image",
     "KnownRequest",
     "OpenOrder",
     "OrderMemory",
+    "PastToken",
     "Position",
     "Work",
     "holder_of",
@@ -50,6 +54,7 @@ _ASK: Final = (
     " trigger_price) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _ANSWER: Final = "UPDATE requests SET is_pending = FALSE WHERE account = ? AND client_id = ?"
+_REOPEN: Final = "UPDATE requests SET is_pending = TRUE WHERE account = ? AND client_id = ?"
 _TELL: Final = "INSERT INTO reports (account, number, batch, order_number, body) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -88,6 +93,10 @@ class Due(NamedTuple):
     fee: int
     amount: int
     """Bound for it until then."""
+    forfeit: int = 0
+    """Money that goes to the seller of a lot because a bid was not revealed; negative: that comes to him."""
+    bid: int = 0
+    """Whose forfeit it is."""
 
     def is_stable(self, confirmed: int, stable_token: int) -> bool:
         """Whether it may be posted."""
@@ -109,6 +118,8 @@ class OpenOrder:
     dues: tuple[Due, ...] = ()
     places: int = 0
     """How many dues it ever had."""
+    target: int = 0
+    """The offer that it takes, or the lot that it bids for; 0: neither."""
 
     @property
     def asset(self) -> str:
@@ -134,8 +145,80 @@ class OpenOrder:
     ) -> None:
         """Something becomes due once its token is stable."""
         if trade or amount:
-            self.places += 1
-            self.dues = (*self.dues, Due(self.places, token, trade, quantity, price, fee, amount))
+            self._add(Due(0, token, trade, quantity, price, fee, amount))
+
+    def add_forfeit(self, token: int, amount: int, forfeit: int, bid: int) -> None:
+        """A forfeit goes, or comes where it is negative, once its token is stable."""
+        self._add(Due(0, token, 0, 0, 0, 0, amount, forfeit, bid))
+
+    def _add(self, due: Due) -> None:
+        self.places += 1
+        self.dues = (*self.dues, due._replace(place=self.places))
+
+    # What may be lost -------------------------------------------------------------------------------------------
+
+    def image(self) -> Image:
+        """It as it is, as far as tokens change it."""
+        life = self.life
+        return Image(
+            life.client_id,
+            life.total,
+            life.bound_price,
+            life.price,
+            life.trigger,
+            life.status,
+            life.filled,
+            life.filled_value,
+            life.changes,
+            self.dues,
+        )
+
+    def put_back(self, image: Image, changes: tuple[Change, ...]) -> None:
+        """As it was before some tokens, with these changes under way; what was settled since stays settled."""
+        life, before = self.life, replace(self.life)
+        before.client_id, before.total, before.bound_price, before.price, before.trigger = image[:5]
+        before.status, before.filled, before.filled_value = image[5:8]
+        life.put_back(before, changes)
+        self.dues = tuple([due for due in image.dues if due in self.dues])
+
+
+class Image(NamedTuple):
+    """An order before a token that is not stable."""
+
+    client_id: str
+    total: int
+    bound_price: int
+    price: int | None
+    trigger: int | None
+    status: OrderStatus
+    filled: int
+    filled_value: int
+    changes: tuple[Change, ...]
+    dues: tuple[Due, ...]
+
+
+class PastToken(NamedTuple):
+    """A token that was applied and is not stable."""
+
+    digest: str
+    """Of what it carried."""
+    images: dict[int, Image]
+    """How the orders were before it that it changed."""
+
+    def body(self) -> str:
+        """As its table has it."""
+        return _ENCODE([[number, *image] for number, image in self.images.items()])
+
+    @classmethod
+    def read(cls, digest: str, body: str) -> PastToken:
+        """The same from its table."""
+        images = {}
+        for number, *fields in json.loads(body):
+            changes = tuple([Change(one[0], ChangeKind(one[1]), *one[2:]) for one in fields[8]])
+            dues = tuple([Due(*one) for one in fields[9]])
+            raw = Image(*fields)
+            images[number] = raw._replace(status=OrderStatus(raw.status), changes=changes, dues=dues)
+        return cls(digest, images)
 
 
 class Position(NamedTuple):
@@ -182,6 +265,8 @@ class OrderMemory:
     numbers: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Of accounts that were asked for: the last order's number, the last report's."""
     position: Position = field(default_factory=Position)
+    past: dict[int, PastToken] = field(default_factory=dict)
+    """Tokens that are not stable, oldest first."""
     last_batch: int = 0
 
     def take(self, order: OpenOrder) -> None:
@@ -210,13 +295,16 @@ class OrderMemory:
         query = "SELECT stripe, sequence, token, confirmed, stable_token FROM position WHERE floor = ?"
         for row in rows_of(connection, query, (floor,)):
             memory.position = Position(*row)
+        query = "SELECT token, digest, body FROM past WHERE floor = ? ORDER BY token"
+        for token, digest, body in rows_of(connection, query, (floor,)):
+            memory.past[token] = PastToken.read(digest, body)
         memory.last_batch = scalar(connection, "SELECT max(batch) FROM outbox") or 0
         return memory
 
 
 ORDER_COLUMNS: Final = (
     "account, number, client_id, symbol, side, kind, lifetime, total, price, trigger_price, bound_price, currency,"
-    " maker_bp, taker_bp, owner, session, entered_ns, status, filled, filled_value"
+    " maker_bp, taker_bp, owner, session, entered_ns, status, filled, filled_value, target"
 )
 
 
@@ -229,7 +317,10 @@ def _read_orders(connection: Connection) -> Iterator[OpenOrder]:
     for account, number, client_id, kind, *values in rows_of(connection, pending):
         changes.setdefault(order_id(account, number), []).append(Change(client_id, ChangeKind(kind), *values))
     dues: dict[int, list[Due]] = {}
-    query = "SELECT account, number, place, token, trade, quantity, price, fee, amount FROM dues ORDER BY place"
+    query = (
+        "SELECT account, number, place, token, trade, quantity, price, fee, amount, forfeit, bid FROM dues"
+        " ORDER BY place"
+    )
     for account, number, *rest in rows_of(connection, query):
         dues.setdefault(order_id(account, number), []).append(Due(*rest))
     query = f"SELECT {ORDER_COLUMNS} FROM orders WHERE is_open ORDER BY account, number"  # noqa: S608 - our own names
@@ -241,7 +332,7 @@ def _read_orders(connection: Connection) -> Iterator[OpenOrder]:
 def order_of(row: Sequence[Any], changes: tuple[Change, ...] = (), dues: tuple[Due, ...] = ()) -> OpenOrder:
     """An order as its table has it."""
     account, number, client_id, symbol, side, kind, lifetime, total, price, trigger, bound_price = row[:11]
-    currency, maker, taker, owner, session, entered, status, filled, filled_value = row[11:]
+    currency, maker, taker, owner, session, entered, status, filled, filled_value, target = row[11:]
     life = OrderLife(
         id=order_id(account, number),
         account=account,
@@ -261,7 +352,7 @@ def order_of(row: Sequence[Any], changes: tuple[Change, ...] = (), dues: tuple[D
         changes=changes,
     )
     places = max((due.place for due in dues), default=0)
-    return OpenOrder(life, currency, maker, taker, owner, session, entered, dues, places)
+    return OpenOrder(life, currency, maker, taker, owner, session, entered, dues, places, target)
 
 
 # Reports as text ----------------------------------------------------------------------------------------------------
@@ -332,6 +423,9 @@ class Work:
         """Once it is written: what `events` became."""
         self.reports: list[tuple[TradeReport, bool]] = []
         """With whether they wait for the batch."""
+        self.past = dict(memory.past)
+        self._images: dict[int, Image] | None = None
+        self._reopened: list[tuple[int, str]] = []
         self._memory = memory
         self._floor = floor
         self._orders: dict[int, OpenOrder] = {}
@@ -354,6 +448,8 @@ class Work:
         if found is None and (kept := self._memory.orders.get(number)) is not None:
             found = kept.copy()
             self._hold(found)
+        if found is not None and self._images is not None:
+            self._images.setdefault(number, found.image())
         return found
 
     def _hold(self, order: OpenOrder) -> None:
@@ -372,6 +468,53 @@ class Work:
         self._orders[order.life.id] = order
         if order.life.id in self._new:
             self._new[order.life.id] = order
+
+    # Tokens that may be lost ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def token(self, number: int, digest: str) -> Iterator[None]:
+        """Note how orders were before a token."""
+        images = self._images = {}
+        yield
+        self._images = None
+        changed = {one: image for one, image in images.items() if self._orders[one].image() != image}
+        self.past[number] = PastToken(digest, changed)
+
+    def forget_past(self) -> None:
+        """What is stable cannot be lost."""
+        stable = self.position.stable_token
+        self.past = {token: past for token, past in self.past.items() if token > stable}
+
+    def most_needed(self, order: OpenOrder) -> int:
+        """What an order may need, whichever of the tokens that are not stable are lost."""
+        need, changes = order.reserved, list(order.life.changes)
+        for past in reversed(self.past.values()):
+            image = past.images.get(order.life.id)
+            if image is not None:
+                changes = [*image.changes, *[change for change in changes if change not in image.changes]]
+                before = order.copy()
+                before.put_back(image, tuple(changes))
+                need = max(need, before.reserved)
+        return need
+
+    def lose(self, after: int) -> dict[int, tuple[Image, tuple[Change, ...]]]:
+        """All tokens behind this one are gone: how their orders were, and the changes that were under way since."""
+        found: dict[int, tuple[Image, list[Change]]] = {}
+        for token in [token for token in self.past if token > after]:
+            for number, image in self.past.pop(token).images.items():
+                _, changes = found.setdefault(number, (image, []))
+                changes += [change for change in image.changes if change not in changes]
+        lost = {}
+        for number, (image, changes) in found.items():
+            order = self.order(number)
+            if order is None:
+                raise LocalProtocolError(f"order {number} was decided by a token that is gone, and has ended")
+            changes += [change for change in order.life.changes if change not in changes]
+            self._reopened += [
+                (order.life.account, change.client_id) for change in changes if change not in order.life.changes
+            ]
+            lost[number] = image, tuple(changes)
+        return lost
 
     def with_stable_dues(self) -> list[OpenOrder]:
         """Orders with something that may be posted, to be changed."""
@@ -486,8 +629,15 @@ class Work:
             (one.account, one.number, batch * waits, split_id(one.order)[1], report_body(one))
             for one, waits in self.reports
         ]
-        for statement, rows in ((_ASK, self._requests), (_ANSWER, self._answered), (_TELL, told)):
+        for statement, rows in (
+            (_ASK, self._requests),
+            (_REOPEN, self._reopened),
+            (_ANSWER, self._answered),
+            (_TELL, told),
+        ):
             execute_many(self.connection, statement, rows)
+        if self.past != self._memory.past:
+            self._write_past()
         if self.position != self._memory.position:
             self._write_position()
 
@@ -500,11 +650,22 @@ class Work:
             (self._floor, *self.position),
         )
 
+    def _write_past(self) -> None:
+        before = self._memory.past
+        gone = [(self._floor, token) for token in before if self.past.get(token) is not before[token]]
+        new = [
+            (self._floor, token, past.digest, past.body())
+            for token, past in self.past.items()
+            if before.get(token) is not past
+        ]
+        execute_many(self.connection, "DELETE FROM past WHERE floor = ? AND token = ?", gone)
+        execute_many(self.connection, "INSERT INTO past (floor, token, digest, body) VALUES (?, ?, ?, ?)", new)
+
     def _write_orders(self) -> None:
         if self._new:
             execute_many(
                 self.connection,
-                f"INSERT INTO orders ({ORDER_COLUMNS}, is_open) VALUES ({', '.join('?' * 21)})",  # noqa: S608 - the same
+                f"INSERT INTO orders ({ORDER_COLUMNS}, is_open) VALUES ({', '.join('?' * 22)})",  # noqa: S608 - the same
                 [(*_order_row(order), order.is_open) for order in self._new.values()],
             )
         changed = [order for number, order in self._orders.items() if number not in self._new]
@@ -532,8 +693,8 @@ class Work:
         if come:
             execute_many(
                 self.connection,
-                "INSERT INTO dues (account, number, place, token, trade, quantity, price, fee, amount)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO dues (account, number, place, token, trade, quantity, price, fee, amount, forfeit, bid)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 come,
             )
 
@@ -543,6 +704,7 @@ class Work:
             self._memory.take(order)
         self._memory.numbers.update(self._numbers)
         self._memory.position = self.position
+        self._memory.past = self.past
         if self.batch is not None:
             self._memory.last_batch = self.batch.number
 
@@ -569,6 +731,7 @@ def _order_row(order: OpenOrder) -> tuple[object, ...]:
         life.status.value,
         life.filled,
         life.filled_value,
+        order.target,
     )
 
 

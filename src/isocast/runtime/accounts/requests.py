@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from isocast.floor.codec import SYMBOL_MAX
-from isocast.floor.events import Crossing, Order, Refusal
+from isocast.floor.codec import DIGEST_BYTES, NONCE_BYTES, SYMBOL_MAX
+from isocast.floor.events import AuctionKind, Crossing, Lot, Order, Refusal
 from isocast.orders.accounts import AMOUNT_MAX
 from isocast.orders.desk import (
     CLIENT_ID_MAX,
+    BidRequest,
     CancelRequest,
     Lifetime,
+    LotKind,
+    LotRequest,
     NewOrder,
     OrderKind,
     OrderStatus,
     Reason,
     ReplaceRequest,
     ReportKind,
+    RevealRequest,
+    SealedBidRequest,
+    TakeRequest,
     TradeReport,
     TradingRequest,
 )
@@ -35,6 +42,7 @@ __all__ = [
     "content_digest",
     "floor_side",
     "is_client_id",
+    "lot_event",
     "order_event",
     "refused",
     "worst_price",
@@ -57,6 +65,7 @@ REASONS: Final = {
 }
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 _OWNERS: Final = 1 << 32
+_IDS: Final = 1 << 64
 _KINDS: Final = {
     OrderKind.LIMIT: (True, False),
     OrderKind.MARKET: (False, False),
@@ -99,9 +108,54 @@ def _malformed(request: TradingRequest) -> str | None:
             if request.quantity is None and request.price is None and request.trigger is None:
                 return "a replace changes quantity, price or trigger: give one of them"
             return _malformed_price(request.price, "price") or _malformed_price(request.trigger, "trigger")
+        case LotRequest():
+            return _malformed_lot(request)
+        case TakeRequest() | BidRequest() | SealedBidRequest() | RevealRequest():
+            return _malformed_bid(request)
+
+
+def _malformed_lot(request: LotRequest) -> str | None:
+    prices = request.reserve, request.closes_at, request.window_ns, request.forfeit, request.start, request.step
+    if not all(0 <= value < AMOUNT_MAX for value in prices) or not request.reserve:
+        return "reserve: above zero, and everything from 0 to below 2^62"
+    sealed = request.closes_at, request.window_ns
+    if request.auction is LotKind.DUTCH:
+        if any((*sealed, request.forfeit)):
+            return "closes_at, window, forfeit: belong to a sale at the second price"
+        is_falling = request.start >= request.reserve and request.step
+        return None if is_falling else "start, step: a Dutch clock starts at the reserve or above, and falls"
+    if request.start or request.step:
+        return "start, step: belong to a Dutch clock"
+    return None if all(sealed) else "closes_at, window: when bids end, and how long they may be revealed"
+
+
+def _malformed_bid(request: TakeRequest | BidRequest | SealedBidRequest | RevealRequest) -> str | None:
+    match request:
+        case TakeRequest():
+            return None if 0 < request.offer < _IDS else "offer: an order's id in the sequence"
+        case RevealRequest():
+            is_nonce = _is_hex(request.nonce, NONCE_BYTES)
+            return _malformed_price(request.price, "price") or (None if is_nonce else f"nonce: {NONCE_BYTES} bytes")
+        case SealedBidRequest() if not _is_hex(request.commitment, DIGEST_BYTES):
+            return f"commitment: {DIGEST_BYTES} bytes in hexadecimal"
+    is_lot = 0 < request.lot < _IDS
+    return _malformed_price(request.ceiling, "ceiling") or (None if is_lot else "lot: its id in the sequence")
+
+
+def _is_hex(text: str, size: int) -> bool:
+    return re.fullmatch(f"[0-9a-f]{{{2 * size}}}", text) is not None
 
 
 def _malformed_order(request: NewOrder) -> str | None:
+    if request.kind not in _KINDS:
+        return f"kind: a {request.kind} is asked for by a request of its own"
+    if request.is_open_offer and (
+        request.kind is not OrderKind.LIMIT
+        or request.lifetime not in (Lifetime.DAY, Lifetime.UNTIL_CANCELLED)
+        or request.is_post_only
+        or request.display
+    ):
+        return "open_offer: a plain limit order, until it is cancelled"
     has_price, has_trigger = _KINDS[request.kind]
     if (request.price is not None) != has_price:
         return f"price: a {request.kind} order {'has' if has_price else 'has no'} price"
@@ -167,6 +221,23 @@ def order_event(number: int, account: int, request: NewOrder, price: int, deadli
     )
 
 
+def lot_event(number: int, account: int, request: LotRequest) -> Lot:
+    """A lot as the floor hears it."""
+    return Lot(
+        number,
+        account,
+        request.symbol,
+        AuctionKind(request.auction.value),
+        request.quantity,
+        request.reserve,
+        request.closes_at,
+        request.window_ns,
+        request.forfeit,
+        request.start,
+        request.step,
+    )
+
+
 _AUCTIONS: Final = {Lifetime.OPENING: Crossing.OPEN, Lifetime.CLOSING: Crossing.CLOSE}
 
 
@@ -190,15 +261,25 @@ def check_form(request: TradingRequest) -> None:
         raise RefusedError(Reason.MALFORMED, fault)
 
 
+_ASKED_KINDS: Final = {
+    TakeRequest: OrderKind.TAKE,
+    BidRequest: OrderKind.BID,
+    SealedBidRequest: OrderKind.SEALED_BID,
+}
+
+
 def refused(asked: Asked, reason: Reason, text: str, now: int, order: OrderLife | None = None) -> TradeReport:
     """A refusal by the gateway itself."""
     request = asked.request
+    kind, original, new = ReportKind.REFUSED, "", NewOrder("", "", Side.BUY, getattr(request, "quantity", 0) or 0)
     if isinstance(request, NewOrder):
-        kind, original = ReportKind.REFUSED, ""
         new = request
-    else:
+    elif isinstance(request, CancelRequest | ReplaceRequest | RevealRequest):
         kind, original = ReportKind.CHANGE_REFUSED, request.original_id[:CLIENT_ID_MAX]
-        new = NewOrder("", "", Side.BUY, request.quantity or 0)
+    elif isinstance(request, LotRequest):
+        new = new._replace(symbol=request.symbol, side=Side.SELL, kind=OrderKind.LOT)
+    else:
+        new = new._replace(kind=_ASKED_KINDS[type(request)])
     if order is not None:
         report = order.report(kind, now)
     else:

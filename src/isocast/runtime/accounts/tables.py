@@ -51,6 +51,7 @@ __all__ = [
     "LOGINS",
     "ORDERS",
     "OUTBOX",
+    "PAST",
     "POSITION",
     "POSTINGS",
     "REPORTS",
@@ -164,10 +165,11 @@ ORDERS = Table(
     Column("filled", BigInteger, nullable=False),
     Column("filled_value", BigInteger, nullable=False),
     Column("is_open", Boolean, nullable=False),
+    Column("target", BigInteger, nullable=False, server_default="0"),
     Index("orders_open", "account", "number", postgresql_where=text("is_open"), sqlite_where=text("is_open")),
 )
 """Every order that was reserved, as it is now. Open: it lives, or something of it is not settled. Its id in the
-sequence is account · 2³² + number."""
+sequence is account · 2³² + number. A target: the offer that it takes, or the lot that it bids for."""
 
 REQUESTS = Table(
     "requests",
@@ -224,6 +226,8 @@ DUES = Table(
     Column("price", BigInteger, nullable=False),
     Column("fee", BigInteger, nullable=False),
     Column("amount", BigInteger, nullable=False),
+    Column("forfeit", BigInteger, nullable=False, server_default="0"),
+    Column("bid", BigInteger, nullable=False, server_default="0"),
 )
 """What the sequence has decided and is not stable: trades to be settled; without a trade, what is to be freed."""
 
@@ -239,16 +243,27 @@ POSITION = Table(
 )
 """How far the sequence was applied: all of a token, or nothing of it."""
 
-SNAPSHOTS = Table(
-    "snapshots",
+PAST = Table(
+    "past",
     TABLES,
     Column("floor", String(16), primary_key=True),
+    Column("token", BigInteger, primary_key=True, autoincrement=False),
+    Column("digest", String(64), nullable=False),
+    Column("body", Text, nullable=False),
+)
+"""Tokens that were applied and are not stable: what they carried (a digest), and how the orders were before them. A
+reformation may cut such a token off; then its orders are as they were."""
+
+SNAPSHOTS = Table(
+    "floor_snapshots",
+    TABLES,
+    Column("floor", String(16), primary_key=True),
+    Column("token", BigInteger, primary_key=True, autoincrement=False),
     Column("sequence", BigInteger, nullable=False),
-    Column("token", BigInteger, nullable=False),
     Column("state", String(64), nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
-"""The floor after a token, with the hash of its state: a restart goes on from there."""
+"""The floor after a token, with the hash of its state: a restart goes on from the newest that is stable."""
 
 CONTROLS = Table(
     "controls",

@@ -8,9 +8,14 @@ Each is one transaction, which no other process can have at the same time: a lea
 gateway that was replaced. Nothing here waits for the market or knows an event loop; `desk` does.
 
 Money moves when it cannot be taken back (settlement 14). A trade is settled once an arbiter's report says that it is
-confirmed. What a refusal, a cancel, an expiry or a replace frees is freed once an arbiter has reported its token or a
-later one, or once a token has come that is a round of the ring later (`DeskSettings.stable_tokens`): a customer does
-not see `stable` itself, and on an unchanged ring every member holds a token a round later.
+confirmed. What a refusal, a cancel, an expiry or a replace frees is freed once a token has come that is a round of the
+ring later (`DeskSettings.stable_tokens`): a customer does not see `stable` itself, and on an unchanged ring every
+member holds a token a round later.
+
+A reformation may cut off a token that is not stable, under the timed gate or with a forced ring. The gateway hears the
+sequence again from its last stable snapshot, at every start and when something does not fit (`rewind`), and compares
+each token with what it noted of it. Where one is gone or another, its orders are as they were before it, its trades are
+void, and the trader hears so once: nothing of it was settled or freed.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -29,38 +34,38 @@ from sqlalchemy import Connection
 from isocast.floor.codec import encode_event
 from isocast.floor.events import (
     Cancel,
-    Cancelled,
     Event,
-    Expired,
-    Order,
-    Refused,
     Replace,
-    Replaced,
-    Report,
-    Trade,
+    Reveal,
 )
-from isocast.orders.accounts import cash, gateway_of, shares
+from isocast.floor.rules.dutch_clock import DutchLot
+from isocast.orders.accounts import WORLD, account_number, cash, shares
 from isocast.orders.controls import DEFAULT_LIMITS, Block, Limits, RateLimit, Wanted, first_refusal
 from isocast.orders.desk import (
+    BidRequest,
     CancelRequest,
+    LotRequest,
     NewOrder,
     OrderKind,
-    OrderStatus,
     Reason,
     ReplaceRequest,
     ReportKind,
+    RevealRequest,
+    SealedBidRequest,
+    TakeRequest,
     TradeReport,
 )
-from isocast.orders.ledger import Fill, free, reserve, settle_buy, settle_sell
+from isocast.orders.ledger import reserve
 from isocast.orders.life import Change, ChangeKind, OrderLife
-from isocast.orders.needs import Side, fee, protection_price
+from isocast.orders.needs import Side, protection_price
 from isocast.runtime.accounts.audit import check_reserved
-from isocast.runtime.accounts.floor_view import EventOutcome, FloorView, TokenOutcome
+from isocast.runtime.accounts.entering import EnteringRequest, plan_entry
+from isocast.runtime.accounts.floor_view import FloorView, TokenOutcome
 from isocast.runtime.accounts.kills import blocks_in, kill_in
+from isocast.runtime.accounts.lost_tokens import take_back_lost
 from isocast.runtime.accounts.order_store import (
     ORDER_COLUMNS,
     Batch,
-    Due,
     KnownRequest,
     OpenOrder,
     OrderMemory,
@@ -75,18 +80,15 @@ from isocast.runtime.accounts.order_store import (
 )
 from isocast.runtime.accounts.posting import execute, lookup, rows_of, scalar
 from isocast.runtime.accounts.requests import (
-    REASONS,
     Answered,
     Asked,
     RefusedError,
     check_form,
     content_digest,
-    floor_side,
     is_client_id,
-    order_event,
     refused,
-    worst_price,
 )
+from isocast.runtime.accounts.sequence_steps import SequenceSteps
 from isocast.runtime.accounts.tables import AccountsDatabase
 from isocast.terms.errors import LedgerError, LedgerFault, LocalProtocolError
 
@@ -148,8 +150,11 @@ class TradingBooks:
         """Committed and not published, in order."""
         self.published = 0
         """All batches up to this one are published."""
-        self.foreign = 0
-        """Events about this gateway's accounts that it has not sent, and steps that contradict its books."""
+        self._steps = SequenceSteps(self.gateway, self.settings.floor, self.settings.stable_tokens)
+        self.busted = 0
+        """Trades of its accounts that became void."""
+        self._followed = 0
+        """Up to which token this view's sequence was compared with the books."""
         self._currency = cash(self.settings.currency)
         self._currencies = {symbol: cash(currency) for symbol, currency in self.settings.currencies.items()}
         self._database = database
@@ -186,14 +191,27 @@ class TradingBooks:
         self.check()
         return start
 
+    def rewind(self) -> Position:
+        """Begin to hear the sequence again, from the last snapshot that is stable: from where it is wanted."""
+        with self._database.reading() as connection:
+            if self._is_stale:
+                raise LedgerError(LedgerFault.UNAVAILABLE, "the last transaction is in doubt: try again")
+            return self._restored(connection)
+
     def _restored(self, connection: Connection) -> Position:
-        """The floor as it was kept; where to hear the sequence from."""
-        query = "SELECT sequence, token, state, body FROM snapshots WHERE floor = ?"
-        for sequence, token, state, body in rows_of(connection, query, (self.settings.floor,)):
-            self.view.restore(bytes(body), token, bytes.fromhex(state))
-            self._snapshot_at = token
-            return self._memory.position._replace(sequence=sequence, token=token)
-        return Position(self._memory.position.stripe)
+        """The floor as it was kept at a token that cannot be lost; where to hear the sequence from."""
+        view, position, start = FloorView(self.settings.floor), self._memory.position, Position()
+        view.differing, view.unreadable = self.view.differing, self.view.unreadable
+        query = (
+            "SELECT sequence, token, state, body FROM floor_snapshots WHERE floor = ? AND token <= ?"
+            " ORDER BY token DESC LIMIT 1"
+        )
+        start = Position(position.stripe)
+        for sequence, token, state, body in rows_of(connection, query, (self.settings.floor, position.stable_token)):
+            view.restore(bytes(body), token, bytes.fromhex(state))
+            start = position._replace(sequence=sequence, token=token)
+        self.view, self._snapshot_at, self._followed = view, start.token, start.token
+        return start
 
     def check(self) -> None:
         """LedgerError unless what is reserved is what live orders and unsettled trades need."""
@@ -237,16 +255,25 @@ class TradingBooks:
             self.waiting.popleft()
 
     def refresh(self, now: int) -> None:
-        """Mark what is published, and see what others have put into the outbox."""
-        with self._work(now):
-            pass
+        """Mark what is published, and see what others have put into the outbox; wake the floor where a lot waits."""
+        with self._work(now) as work:
+            if any(self._waits(order, now) for order in work.live_orders()):
+                # Refused by the floor, and yet a token: on a quiet floor nothing else would end the lot.
+                work.events.append(encode_event(Cancel(0, account_number(self.gateway, WORLD))))
         self._rate.forget_full(now)
+
+    def _waits(self, order: OpenOrder, now: int) -> bool:
+        """Whether an order is a lot, or a bid for one, that the next token of the floor may end."""
+        if order.life.kind not in (OrderKind.LOT, OrderKind.SEALED_BID):
+            return False
+        lot = self.view.floor.lots.get(order.target or order.life.id)
+        return isinstance(lot, DutchLot) or (lot is not None and now >= lot.decided_at)
 
     # Requests ---------------------------------------------------------------------------------------------------
 
     def submit(self, asked: Sequence[Asked], now: int) -> list[Answered]:
         """Answer requests in one transaction, each by itself."""
-        if self.view.newest < self._memory.position.token:
+        if self.is_behind:
             raise LedgerError(LedgerFault.UNAVAILABLE, "this gateway has not heard again what it knew of the sequence")
         with self._work(now) as work:
             context = self._context(work, asked)
@@ -260,7 +287,8 @@ class TradingBooks:
         ids += [
             (one.account, one.request.original_id)
             for one in asked
-            if not isinstance(one.request, NewOrder) and is_client_id(one.request.original_id)
+            if isinstance(one.request, CancelRequest | ReplaceRequest | RevealRequest)
+            and is_client_id(one.request.original_id)
         ]
         work.know_requests(ids)
         accounts = dict.fromkeys(one.account for one in asked)
@@ -304,10 +332,12 @@ class TradingBooks:
         try:
             check_form(request)
             match request:
-                case NewOrder():
+                case NewOrder() | TakeRequest() | LotRequest() | SealedBidRequest() | BidRequest():
                     report = self._enter(work, asked, request, context)
                 case CancelRequest():
                     report = self._cancel(work, asked, request)
+                case RevealRequest():
+                    report = self._reveal(work, asked, request)
                 case ReplaceRequest():
                     report = self._replace(work, asked, request, context)
                 case _:
@@ -330,51 +360,46 @@ class TradingBooks:
         [(body, batch)] = rows_of(work.connection, query, (account, known.answer))
         return report_of(body), batch
 
-    def _enter(self, work: Work, asked: Asked, request: NewOrder, context: _Context) -> TradeReport:
-        """A new order: reserved, told, and on its way; or RefusedError."""
+    def _enter(self, work: Work, asked: Asked, request: EnteringRequest, context: _Context) -> TradeReport:
+        """Something new: reserved, told, and on its way; or RefusedError."""
         account, settings = asked.account, self.settings
-        state = self.view.symbol(request.symbol)
-        if state is None:
-            raise RefusedError(Reason.UNKNOWN_SYMBOL, "there is no such symbol on this floor")
-        price = worst_price(request, state.reference, state.terms.collar_bp or settings.collar_bp, state.terms.tick)
-        around = state.reference if request.trigger is None else request.trigger
+        plan = plan_entry(self.view, account, request, settings.collar_bp, settings.deadline(work.now), work.now)
         wanted = Wanted(
             account,
-            request.owner,
-            request.side,
-            request.quantity,
-            price,
-            request.price is not None,
-            around,
+            plan.owner,
+            plan.side,
+            plan.quantity,
+            plan.bound_price,
+            plan.is_limit,
+            plan.reference,
             is_new=True,
         )
         self._control(work, wanted, context)
-        if price is None:
+        if plan.bound_price is None:
             raise RefusedError(Reason.REFERENCE, "a market order needs a reference price, and there is none yet")
         number = work.next_order(account, self.view.floor.highest.get(account, 0) - order_id(account, 0) + 1)
         if number >= _NUMBERS:
             raise RefusedError(Reason.OPEN_ORDERS, "this account has used up its numbers: open another")
-        maker, taker = settings.fees.get(request.symbol, settings.fee_bp)
+        maker, taker = settings.fees.get(plan.symbol, settings.fee_bp)
         life = OrderLife(
             id=order_id(account, number),
             account=account,
             client_id=request.client_id,
-            symbol=request.symbol,
-            side=request.side,
-            total=request.quantity,
-            bound_price=price,
-            kind=request.kind,
-            lifetime=request.lifetime,
-            price=request.price,
-            trigger=request.trigger,
+            symbol=plan.symbol,
+            side=plan.side,
+            total=plan.quantity,
+            bound_price=plan.bound_price,
+            kind=plan.kind,
+            lifetime=plan.lifetime,
+            price=plan.price,
+            trigger=plan.trigger,
             fee_bp=max(maker, taker),
         )
-        currency = self.currency_of(request.symbol)
-        order = OpenOrder(life, currency, maker, taker, request.owner, asked.session, work.now)
+        currency = self.currency_of(plan.symbol)
+        order = OpenOrder(life, currency, maker, taker, plan.owner, asked.session, work.now, target=plan.target)
         self._reserve(work, order, f"order/{life.id}", life.bound)
         work.add(order)
-        event = order_event(life.id, account, request, price, settings.deadline(work.now))
-        return self._sent(work, asked, event, life, ReportKind.ACCEPTED)
+        return self._sent(work, asked, plan.event(life.id), life, ReportKind.ACCEPTED)
 
     def _sent(
         self, work: Work, asked: Asked, event: Event, life: OrderLife, kind: ReportKind, change: Change | None = None
@@ -450,9 +475,25 @@ class TradingBooks:
         event = Cancel(order.life.id, asked.account, request.quantity)
         return self._sent(work, asked, event, order.life, ReportKind.CANCEL_PENDING, change)
 
+    def _reveal(self, work: Work, asked: Asked, request: RevealRequest) -> TradeReport:
+        """Open a sealed bid; never before its lot is closed, because then everybody could read it."""
+        order = self._meant(work, asked.account, request.original_id)
+        life, lot = order.life, self.view.floor.lots.get(order.target)
+        if life.kind is not OrderKind.SEALED_BID:
+            raise RefusedError(Reason.MALFORMED, f"original_id: a {life.kind} has nothing to reveal", life)
+        if lot is None or max(work.now, self.view.floor.at) < lot.lot.closes_at:
+            raise RefusedError(Reason.WRONG_PHASE, "the lot still takes bids: reveal when it is closed", life)
+        change = Change(request.client_id, ChangeKind.REVEAL, price=request.price)
+        life.begin_change(change)
+        work.put(order)
+        event = Reveal(life.id, asked.account, request.price, bytes.fromhex(request.nonce))
+        return self._sent(work, asked, event, life, ReportKind.REVEAL_PENDING, change)
+
     def _replace(self, work: Work, asked: Asked, request: ReplaceRequest, context: _Context) -> TradeReport:
         order = self._meant(work, asked.account, request.original_id)
         life = order.life
+        if life.kind in (OrderKind.OFFER, OrderKind.TAKE, OrderKind.LOT, OrderKind.BID, OrderKind.SEALED_BID):
+            raise RefusedError(Reason.MALFORMED, f"a {life.kind} cannot be replaced: cancel it, and give another", life)
         has_price = life.kind in (OrderKind.LIMIT, OrderKind.STOP_LIMIT)
         if request.price is not None and not has_price:
             raise RefusedError(Reason.MALFORMED, f"price: a {life.kind} order has none", life)
@@ -467,6 +508,11 @@ class TradingBooks:
             more = life.begin_change(change)
         except LocalProtocolError as error:
             raise RefusedError(Reason.UNAVAILABLE, str(error), life) from None
+        # Trades that are not stable may be lost: then this replace meets an order of which less is filled.
+        slack = work.most_needed(order) - order.reserved
+        if slack > 0:
+            order.add_due(work.position.token, slack)
+            more += slack
         if more:
             try:
                 self._reserve(work, order, f"order/{life.id}/{request.client_id}", more)
@@ -542,6 +588,16 @@ class TradingBooks:
         return self._memory.position
 
     @property
+    def is_behind(self) -> bool:
+        """Whether the sequence has not been heard again as far as it was known."""
+        return self.view.newest < self._memory.position.token
+
+    @property
+    def foreign(self) -> int:
+        """Events about this gateway's accounts that it has not sent, and steps that contradict its books: an alarm."""
+        return self._steps.foreign
+
+    @property
     def has_frees(self) -> bool:
         """Whether a later token would free something."""
         orders = [self._memory.orders.get(number) for number in list(self._memory.due)]
@@ -551,18 +607,24 @@ class TradingBooks:
     def take(self, outcomes: Sequence[TokenOutcome], now: int, stripe: int = 0) -> list[int]:
         """Apply tokens, each once however often it is given: the accounts that have something to hear."""
         with self._work(now) as work:
-            last = 0
+            last, followed = 0, self._followed
             for outcome in outcomes:
+                take_back_lost(work, self.settings.floor, outcome, followed)
+                followed = outcome.token
                 if outcome.token > work.position.token:
-                    self._apply(work, outcome)
+                    with work.token(outcome.token, outcome.digest):
+                        self._steps.apply(work, outcome, self.view.floor.next_trade - 1)
                     last = outcome.token
                     work.position = work.position._replace(
                         stripe=stripe, sequence=outcome.sequence, token=outcome.token
                     )
             if last:
-                self._settle(work, outcomes[-1].instant)
+                self._steps.settle(work, outcomes[-1].instant)
+                work.forget_past()
                 if last >= self._snapshot_at + self.settings.snapshot_tokens:
                     self._keep_floor(work)
+        self._followed = followed
+        self.busted += sum(report.kind is ReportKind.BUSTED for report, _ in work.reports)
         return list(dict.fromkeys(report.account for report, _ in work.reports))
 
     def keep_floor(self, now: int) -> None:
@@ -574,201 +636,25 @@ class TradingBooks:
         body, state = self.view.snapshot()
         if self.view.newest != work.position.token:
             return  # The floor is ahead of the tables: the next time.
+        floor, stable = self.settings.floor, work.position.stable_token
+        token = work.position.token
+        # Those that may be lost go with what is newer than the newest that may not.
+        stale = (
+            "DELETE FROM floor_snapshots WHERE floor = ? AND (token >= ? OR token <"
+            " (SELECT max(s.token) FROM floor_snapshots s WHERE s.floor = ? AND s.token <= ?))"
+        )
+        execute(work.connection, stale, (floor, token, floor, stable))
         execute(
             work.connection,
-            "INSERT INTO snapshots (floor, sequence, token, state, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT (floor) DO"
-            " UPDATE SET sequence = excluded.sequence, token = excluded.token, state = excluded.state,"
-            " body = excluded.body",
-            (self.settings.floor, work.position.sequence, work.position.token, state.hex(), body),
+            "INSERT INTO floor_snapshots (floor, token, sequence, state, body) VALUES (?, ?, ?, ?, ?)",
+            (floor, token, work.position.sequence, state.hex(), body),
         )
-        self._snapshot_at = work.position.token
-
-    def _apply(self, work: Work, outcome: TokenOutcome) -> None:
-        for step in outcome.steps:
-            self._step(work, outcome, step)
-        if self.settings.stable_tokens:
-            stable = max(work.position.stable_token, outcome.token - self.settings.stable_tokens)
-            work.position = work.position._replace(stable_token=stable)
-        highest = self.view.floor.next_trade - 1
-        for report in outcome.believed:
-            position = work.position
-            work.position = position._replace(
-                confirmed=max(position.confirmed, min(report.confirmed, highest)),
-                stable_token=max(position.stable_token, min(report.token, outcome.token)),
-            )
-
-    def _own(self, work: Work, order: int) -> OpenOrder | None:
-        """An order of this gateway that is open."""
-        return work.order(order) if gateway_of(order >> 32) == self.gateway else None
-
-    def _step(self, work: Work, outcome: TokenOutcome, step: EventOutcome) -> None:
-        """One event; what contradicts the books is counted: somebody has sent in this gateway's name.
-
-        What is bound for such an order stays bound.
-        """
-        place = _Place(outcome.token, outcome.instant, step.sequence)
-        try:
-            if isinstance(step.event, Order):
-                self._entered(work, place, step.event, step.reports)
-        except LocalProtocolError:
-            self.foreign += 1
-        change = self._change_of(work, step.event)
-        for report in step.reports:
-            try:
-                self._hear(work, place, report, change, step.takers)
-            except LocalProtocolError:
-                self.foreign += 1
-
-    def _hear(
-        self,
-        work: Work,
-        place: _Place,
-        report: Report,
-        change: tuple[OpenOrder, Change] | None,
-        takers: Mapping[int, int],
-    ) -> None:
-        match report:
-            case Trade():
-                for number in (report.buy, report.sell):
-                    self._traded(work, place, report, number, is_taker=takers.get(report.number) == number)
-            case Cancelled(number, quantity):
-                self._cancelled(work, place, number, quantity, change)
-            case Expired(number):
-                if (order := self._own(work, number)) is not None:
-                    order.add_due(place.token, order.life.expire())
-                    self._tell(work, place, order, ReportKind.EXPIRED)
-            case Replaced():
-                self._replaced(work, place, change)
-            case Refused():
-                if change is not None:
-                    self._change_refused(work, place, change, REASONS[report.reason])
-            case _:
-                pass
-
-    def _entered(self, work: Work, place: _Place, event: Order, reports: Iterable[Report]) -> None:
-        """The floor has an order: it works, or is refused."""
-        order = self._own(work, event.id)
-        if order is None or order.life.status is not OrderStatus.PENDING:
-            self.foreign += gateway_of(event.account) == self.gateway and order is None
-            return  # A duplicate of one that stands in the sequence changes nothing (settlement 21).
-        life = order.life
-        sent = life.symbol, floor_side(life.side), life.total, life.bound_price, order.owner
-        if (event.symbol, event.side, event.quantity, event.price, event.owner) != sent:
-            raise LocalProtocolError(f"order {event.id} is not what this gateway has sent")
-        refused = next((report for report in reports if isinstance(report, Refused)), None)
-        if refused is None:
-            life.work()
-            self._tell(work, place, order, ReportKind.WORKING)
-        else:
-            order.add_due(place.token, life.refuse())
-            self._tell(work, place, order, ReportKind.REFUSED, reason=REASONS[refused.reason])
-
-    def _change_of(self, work: Work, event: Event | None) -> tuple[OpenOrder, Change] | None:
-        """The change that an event is, among those that its order has under way, oldest first."""
-        if not isinstance(event, Cancel | Replace) or (order := self._own(work, event.id)) is None:
-            return None
-        for change in order.life.changes:
-            if isinstance(event, Cancel):
-                is_same = change.kind is ChangeKind.CANCEL and (change.quantity or 0) == event.quantity
-            else:
-                given = change.quantity, change.bound_price, change.trigger
-                is_same = change.kind is ChangeKind.REPLACE and given == event[2:]
-            if is_same:
-                return order, change
-        return None
-
-    def _traded(self, work: Work, place: _Place, trade: Trade, number: int, *, is_taker: bool) -> None:
-        order = self._own(work, number)
-        if order is None:
-            return
-        life, quantity = order.life, trade.quantity
-        bound = life.trade(quantity, trade.price)
-        cost = fee(quantity * trade.price, order.taker_bp if is_taker else order.maker_bp)
-        spent = bound if life.side is Side.BUY else quantity
-        order.add_due(place.token, spent, trade=trade.number, quantity=quantity, price=trade.price, fee=cost)
-        order.add_due(place.token, bound - spent)
-        report = self._report(place, order, ReportKind.TRADED)
-        work.tell(report._replace(trade=trade.number, last_quantity=quantity, last_price=trade.price))
-
-    def _cancelled(
-        self, work: Work, place: _Place, number: int, quantity: int, asked: tuple[OpenOrder, Change] | None
-    ) -> None:
-        order = self._own(work, number)
-        if order is None:
-            return
-        client_id = original = ""
-        if asked is not None and asked[0] is order and asked[1].kind is ChangeKind.CANCEL:
-            client_id, original = asked[1].client_id, order.life.client_id
-            order.life.end_change(asked[1], is_taken=True)
-            work.answer(order.life.account, client_id)
-        order.add_due(place.token, order.life.cancel(quantity))
-        # What is left of an order that only shrank goes on: that is a replace to its trader.
-        kind = ReportKind.REPLACED if order.life.is_live else ReportKind.CANCELLED
-        report = self._report(place, order, kind)
-        work.tell(report._replace(client_id=client_id or report.client_id, original_id=original))
-
-    def _replaced(self, work: Work, place: _Place, asked: tuple[OpenOrder, Change] | None) -> None:
-        if asked is None:
-            return
-        order, change = asked
-        original = order.life.client_id
-        order.add_due(place.token, order.life.end_change(change, is_taken=True))
-        work.answer(order.life.account, change.client_id)
-        work.tell(self._report(place, order, ReportKind.REPLACED)._replace(original_id=original))
-
-    def _change_refused(self, work: Work, place: _Place, asked: tuple[OpenOrder, Change], reason: Reason) -> None:
-        order, change = asked
-        order.add_due(place.token, order.life.end_change(change, is_taken=False))
-        work.answer(order.life.account, change.client_id)
-        report = self._report(place, order, ReportKind.CHANGE_REFUSED)
-        work.tell(report._replace(client_id=change.client_id, original_id=order.life.client_id, reason=reason))
-
-    def _report(self, place: _Place, order: OpenOrder, kind: ReportKind) -> TradeReport:
-        return order.life.report(kind, place.instant)._replace(sequence=place.sequence)
-
-    def _tell(
-        self, work: Work, place: _Place, order: OpenOrder, kind: ReportKind, reason: Reason | None = None
-    ) -> None:
-        work.tell(self._report(place, order, kind)._replace(reason=reason))
-
-    # Settlement -------------------------------------------------------------------------------------------------
-
-    def _settle(self, work: Work, instant: int) -> None:
-        """Post what is stable: trades that are confirmed, and what is no longer needed."""
-        confirmed, stable_token = work.position.confirmed, work.position.stable_token
-        for order in work.with_stable_dues():
-            stable = [due for due in order.dues if due.is_stable(confirmed, stable_token)]
-            order.dues = tuple([due for due in order.dues if due not in stable])
-            for due in stable:
-                if due.amount or due.trade:
-                    self._post(work, order, due)
-                if due.trade:
-                    report = order.life.report(ReportKind.CONFIRMED, instant)
-                    work.tell(report._replace(trade=due.trade, last_quantity=due.quantity, last_price=due.price))
-
-    def _post(self, work: Work, order: OpenOrder, due: Due) -> None:
-        life = order.life
-        holder, stock = holder_of(life.id), shares(life.symbol)
-        fill = Fill(due.quantity, due.price, due.fee)
-        key = f"{self.settings.floor}/{due.trade}/{life.side}"
-        if not due.trade:
-            key = f"free/{life.id}/{due.token}/{due.place}"
-            work.post(free(key, holder, life.account, order.asset, due.amount))
-        elif life.side is Side.BUY:
-            work.post(settle_buy(key, holder, life.account, order.currency, stock, fill, due.amount))
-        else:
-            work.post(settle_sell(key, holder, life.account, order.currency, stock, fill))
+        self._snapshot_at = token
 
 
 class _Context(NamedTuple):
     limits: dict[int, Limits]
     blocks: list[Block]
-
-
-class _Place(NamedTuple):
-    token: int
-    instant: int
-    sequence: int
 
 
 def _generation(connection: Connection) -> int | None:

@@ -30,20 +30,33 @@ from isocast.orders.desk import (
 )
 from isocast.orders.json_forms import (
     balance_fields,
+    bid_of,
     cancel_of,
+    lot_fields,
+    lot_of,
+    offer_fields,
     order_of,
     replace_of,
     report_fields,
+    reveal_of,
+    sealed_bid_of,
+    status_fields,
     symbol_fields,
+    take_of,
 )
 from isocast.runtime.accounts.web_forms import (
+    ACCOUNT,
     BALANCES,
+    BID,
     CANCEL,
     CANCEL_ALL,
     CANCELLED,
     LIVE,
     LOGIN,
     LOGOUT,
+    LOT,
+    LOTS,
+    OFFERS,
     ORDER,
     ORDERS,
     PAST,
@@ -51,8 +64,12 @@ from isocast.runtime.accounts.web_forms import (
     REPORT,
     REPORT_SCHEMA,
     REPORTS,
+    REVEAL,
+    SEALED_BID,
     SESSION,
+    STATUS,
     SYMBOLS,
+    TAKE,
     WATCH,
 )
 from isocast.runtime.box_office.limits import AttemptLimit
@@ -504,6 +521,39 @@ async def _replace(service: TradingService, caller: _Caller) -> object:
     return await service.submit(caller, replace_of(caller.body))
 
 
+async def _take(service: TradingService, caller: _Caller) -> object:
+    return await service.submit(caller, take_of(caller.body))
+
+
+async def _open_lot(service: TradingService, caller: _Caller) -> object:
+    return await service.submit(caller, lot_of(caller.body))
+
+
+async def _bid_sealed(service: TradingService, caller: _Caller) -> object:
+    return await service.submit(caller, sealed_bid_of(caller.body))
+
+
+async def _reveal(service: TradingService, caller: _Caller) -> object:
+    return await service.submit(caller, reveal_of(caller.body))
+
+
+async def _bid(service: TradingService, caller: _Caller) -> object:
+    return await service.submit(caller, bid_of(caller.body))
+
+
+async def _offers(service: TradingService, _: _Caller) -> object:
+    return {"offers": [offer_fields(one) for one in await service.desk.offers()]}
+
+
+async def _lots(service: TradingService, _: _Caller) -> object:
+    return {"lots": [lot_fields(one) for one in await service.desk.lots()]}
+
+
+async def _account(_: TradingService, caller: _Caller) -> object:
+    login = caller.login
+    return {"account": login.account, "name": login.name, "scopes": sorted(scope.value for scope in login.scopes)}
+
+
 async def _cancel_all(service: TradingService, caller: _Caller) -> object:
     body = caller.body
     work = service.desk.cancel_all(caller.login, body["client_id"], body["symbol"])
@@ -534,6 +584,10 @@ async def _watch(service: TradingService, caller: _Caller) -> object:
 
 async def _balances(service: TradingService, caller: _Caller) -> object:
     return {"balances": [balance_fields(line) for line in await service.desk.balances(caller.login)]}
+
+
+async def _status(service: TradingService, _: _Caller) -> object:
+    return status_fields(await service.desk.status())
 
 
 async def _symbols(service: TradingService, _: _Caller) -> object:
@@ -625,6 +679,61 @@ ROUTES: Final = (
         "What can be traded: tick, lot, phase and reference price.",
         _symbols,
         answer=SYMBOLS,
+    ),
+    _TradingRoute(
+        "GET",
+        "/v1/offers",
+        Who.READ,
+        "Open offers that somebody can take, and who took what of them.",
+        _offers,
+        answer=OFFERS,
+    ),
+    _TradingRoute(
+        "POST",
+        "/v1/offers/take",
+        Who.TRADE,
+        "Take an open offer, or a part of it, at its price; the first in the sequence has it.",
+        _take,
+        TAKE,
+        answer=REPORT,
+    ),
+    _TradingRoute("GET", "/v1/lots", Who.READ, "Lots that are for sale.", _lots, answer=LOTS),
+    _TradingRoute(
+        "POST",
+        "/v1/lots",
+        Who.TRADE,
+        "Open a lot: sealed bids and the second price, or a Dutch clock.",
+        _open_lot,
+        LOT,
+        answer=REPORT,
+    ),
+    _TradingRoute(
+        "POST",
+        "/v1/lots/commit",
+        Who.TRADE,
+        "A sealed bid for a lot; a second one takes the place of the first. Reveal it when the lot is closed.",
+        _bid_sealed,
+        SEALED_BID,
+        answer=REPORT,
+    ),
+    _TradingRoute(
+        "POST",
+        "/v1/lots/reveal",
+        Who.TRADE,
+        "Open a sealed bid, once its lot is closed: before, it is refused and told to nobody.",
+        _reveal,
+        REVEAL,
+        answer=REPORT,
+    ),
+    _TradingRoute("POST", "/v1/lots/bid", Who.TRADE, "Call at a Dutch clock.", _bid, BID, answer=REPORT),
+    _TradingRoute("GET", "/v1/account", Who.READ, "Who you are here.", _account, answer=ACCOUNT),
+    _TradingRoute(
+        "GET",
+        "/v1/status",
+        Who.READ,
+        "How far the gateway has heard the sequence, and what its operator should look at.",
+        _status,
+        answer=STATUS,
     ),
 )
 

@@ -5,25 +5,31 @@ The rows of `ROUTES` in `web` refer to these; the description as OpenAPI and the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from isocast.orders.desk import CLIENT_ID_MAX, Lifetime, OrderKind, ReportKind
+from isocast.orders.desk import CLIENT_ID_MAX, Lifetime, LotKind, OrderKind, ReportKind
 from isocast.orders.json_forms import QUANTITY_MAX, check_client_id, read_price, read_until
 from isocast.orders.needs import Side
 from isocast.runtime.net.json_service import FLAG, TEXT, WHOLE, Field, Fields, Kind
 from isocast.terms.quantities import suggestion
 
 __all__ = [
+    "ACCOUNT",
     "AFTER",
     "BALANCES",
+    "BID",
     "CANCEL",
     "CANCELLED",
     "CANCEL_ALL",
     "LIVE",
     "LOGIN",
     "LOGOUT",
+    "LOT",
+    "LOTS",
+    "OFFERS",
     "ORDER",
     "ORDERS",
     "PAST",
@@ -31,8 +37,12 @@ __all__ = [
     "REPORT",
     "REPORTS",
     "REPORT_SCHEMA",
+    "REVEAL",
+    "SEALED_BID",
     "SESSION",
+    "STATUS",
     "SYMBOLS",
+    "TAKE",
     "WATCH",
 ]
 
@@ -63,8 +73,8 @@ def _number(least: int, most: int) -> Kind:
     return Kind(schema, f"a whole number from {least:,} to {most:,}", _bounded(least, most))
 
 
-def _choice(kinds: type[StrEnum]) -> Kind:
-    names = [one.value for one in kinds]
+def _choice(kinds: type[StrEnum], some: Iterable[StrEnum] = ()) -> Kind:
+    names = [one.value for one in some or kinds]
 
     def read(value: object) -> StrEnum:
         if not isinstance(value, str) or value not in names:
@@ -104,6 +114,32 @@ def _symbol_text(text: str) -> str:
 
 _SYMBOL = Kind({"type": "string"}, "a symbol, such as ISO", lambda value: _named(value, _symbol_text))
 
+_ORDERED: Final = (OrderKind.LIMIT, OrderKind.MARKET, OrderKind.STOP, OrderKind.STOP_LIMIT)
+
+
+def _id_number(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,20}", text):
+        raise ValueError
+    return int(text)
+
+
+def _hexadecimal(size: int) -> Kind:
+    pattern = f"^[0-9a-f]{{{2 * size}}}$"
+
+    def read(text: str) -> str:
+        if not re.match(pattern, text):
+            raise ValueError
+        return text
+
+    schema = {"type": "string", "pattern": pattern}
+    return Kind(schema, f"{size} bytes in hexadecimal", lambda value: _named(value, read))
+
+
+_ID = Kind(
+    {"type": "string", "pattern": "^[0-9]{1,20}$"},
+    "an order's id in the sequence, as a text",
+    lambda value: _named(value, _id_number),
+)
 _OWN_ID = Field(_CLIENT_ID, says="Your own id of this request, used once and never again: sent twice, it is done once.")
 _ORIGINAL = Field(_CLIENT_ID, says="The client_id of the order, or of the last replace that changed it.")
 LOGIN: Fields = {
@@ -117,7 +153,7 @@ ORDER: Fields = {
     "symbol": Field(_SYMBOL),
     "side": Field(_choice(Side)),
     "quantity": Field(_QUANTITY, says="Whole units, in lots of the symbol."),
-    "kind": Field(_choice(OrderKind), "limit", "A stop waits for a trade at its trigger."),
+    "kind": Field(_choice(OrderKind, _ORDERED), "limit", "A stop waits for a trade at its trigger."),
     "price": Field(_PRICE, None, "The limit: of limit and stop-limit orders."),
     "trigger": Field(_PRICE, None, "Of stop and stop-limit orders."),
     "lifetime": Field(_choice(Lifetime), "day", "How long it lives; ioc and fok trade at once or not at all."),
@@ -138,6 +174,41 @@ REPLACE: Fields = {
     "quantity": Field(_number(0, QUANTITY_MAX), None, "The new total, what is filled included; left out: as it is."),
     "price": Field(_PRICE, None, "Left out: as it is."),
     "trigger": Field(_PRICE, None, "Left out: as it is."),
+}
+TAKE: Fields = {
+    "client_id": _OWN_ID,
+    "offer": Field(_ID, says="Of the open offer, as GET /v1/offers lists it."),
+    "quantity": Field(_QUANTITY, says="What is left of the offer at most; the rest of yours is cancelled."),
+}
+LOT: Fields = {
+    "client_id": _OWN_ID,
+    "symbol": Field(_SYMBOL),
+    "auction": Field(_choice(LotKind), says="Sealed bids and the second price, or a Dutch clock."),
+    "quantity": Field(_QUANTITY),
+    "reserve": Field(_PRICE, says="The lowest price of a unit."),
+    "closes_at": Field(_INSTANT, None, "Second price: bids count before it, and are revealed from it on."),
+    "reveal_until": Field(_INSTANT, None, "Second price: then it is decided."),
+    "forfeit": Field(_PRICE, None, "Second price: money that a bid loses to you if it is not revealed."),
+    "start": Field(_PRICE, None, "Dutch: the first price."),
+    "step": Field(_PRICE, None, "Dutch: by how much it falls with every token."),
+}
+SEALED_BID: Fields = {
+    "client_id": _OWN_ID,
+    "lot": Field(_ID),
+    "ceiling": Field(_PRICE, says="Of a unit: at it your money is reserved. Your price may be lower, and is not told."),
+    "commitment": Field(_hexadecimal(32), says="BLAKE2b-256 of price, nonce, account and lot."),
+}
+REVEAL: Fields = {
+    "client_id": _OWN_ID,
+    "original_id": Field(_CLIENT_ID, says="The client_id of the bid."),
+    "price": Field(_PRICE),
+    "nonce": Field(_hexadecimal(16)),
+}
+BID: Fields = {
+    "client_id": _OWN_ID,
+    "lot": Field(_ID),
+    "quantity": Field(_QUANTITY),
+    "ceiling": Field(_PRICE, says="Refused where the clock stands above it."),
 }
 CANCEL_ALL: Fields = {"client_id": _OWN_ID, "symbol": Field(_SYMBOL, None, "Only orders of this one.")}
 AFTER: Fields = {"after": Field(_number(0, 2**63 - 1), 0, "The number of the last report that you have; 0: none.")}
@@ -220,4 +291,40 @@ CANCELLED: Final = _object(cancelled=_WHOLE_SCHEMA)
 ORDERS: Final = _object(orders=_REPORTS)
 REPORTS: Final = _object(reports=_REPORTS, last=_WHOLE_SCHEMA)
 BALANCES: Final = _object(balances={"type": "array", "items": _BALANCE})
+ACCOUNT: Final = _object(account=_WHOLE_SCHEMA, name=_TEXT_SCHEMA, scopes={"type": "array", "items": _TEXT_SCHEMA})
+_TAKEN = _object(account=_WHOLE_SCHEMA, quantity=_WHOLE_SCHEMA, trade=_WHOLE_SCHEMA)
+_OFFER = _object(
+    offer={**_TEXT_SCHEMA, "description": "Its id in the sequence."},
+    account={**_WHOLE_SCHEMA, "description": "Whose it is."},
+    symbol=_TEXT_SCHEMA,
+    side={**_TEXT_SCHEMA, "enum": [one.value for one in Side], "description": "Of the offerer."},
+    price=_TEXT_SCHEMA,
+    quantity=_WHOLE_SCHEMA,
+    left=_WHOLE_SCHEMA,
+    taken={"type": "array", "items": _TAKEN, "description": "By whom, in the order of the sequence."},
+)
+_LOT = _object(
+    lot={**_TEXT_SCHEMA, "description": "Its id in the sequence."},
+    account={**_WHOLE_SCHEMA, "description": "Of the seller."},
+    symbol=_TEXT_SCHEMA,
+    auction={**_TEXT_SCHEMA, "enum": [one.value for one in LotKind]},
+    quantity=_WHOLE_SCHEMA,
+    left=_WHOLE_SCHEMA,
+    reserve=_TEXT_SCHEMA,
+    closes_at=_MAYBE,
+    reveal_until=_MAYBE,
+    forfeit=_TEXT_SCHEMA,
+    bids={**_WHOLE_SCHEMA, "description": "Sealed bids so far."},
+    price={**_MAYBE, "description": "On a Dutch clock, with the newest token that the gateway has heard."},
+    step=_MAYBE,
+)
+OFFERS: Final = _object(offers={"type": "array", "items": _OFFER})
+LOTS: Final = _object(lots={"type": "array", "items": _LOT})
+STATUS: Final = _object(
+    floor=_TEXT_SCHEMA,
+    token={**_WHOLE_SCHEMA, "description": "Up to which the sequence is in the gateway's books."},
+    confirmed={**_WHOLE_SCHEMA, "description": "All trades of the floor up to this number are confirmed."},
+    busted={**_WHOLE_SCHEMA, "description": "Trades of the gateway's accounts that became void since it started."},
+    alarms={"type": "array", "items": _TEXT_SCHEMA, "description": "What its operator should look at."},
+)
 SYMBOLS: Final = _object(symbols={"type": "array", "items": _TERMS})

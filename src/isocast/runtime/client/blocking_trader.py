@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Self
 
 from isocast.runtime.client.loop_thread import LoopThread
+from isocast.runtime.client.sealed_bids import KeptBid
 from isocast.runtime.client.trader import (
     PATIENCE_S,
     Balance,
+    OpenLot,
+    OpenOffer,
     OrderReport,
     Price,
     TradedSymbol,
@@ -218,6 +221,68 @@ class BlockingTrader:
     def orders(self, *, live: bool = True) -> list[OrderReport]:
         """One's orders as they are now, newest last: those that can still trade, or all."""
         return self._loop.wait_for(self._async.orders(live=live))
+
+    def offers(self) -> list[OpenOffer]:
+        """Open offers that somebody can take, and who took what of them. `buy` and `sell` make one by `open_offer`."""
+        return self._loop.wait_for(self._async.offers())
+
+    def take(self, offer: OpenOffer | int, quantity: int, *, client_id: str | None = None) -> BlockingOrder:
+        """Take an open offer, or a part of it, at its price: the first in the sequence has it."""
+        return self._order(self._loop.wait_for(self._async.take(offer, quantity, client_id=client_id)))
+
+    def lots(self) -> list[OpenLot]:
+        """Lots that are for sale."""
+        return self._loop.wait_for(self._async.lots())
+
+    def open_lot(
+        self,
+        symbol: str,
+        quantity: int,
+        reserve: Price,
+        *,
+        closes_at: datetime | str,
+        reveal_until: datetime | str,
+        forfeit: Price = "0",
+        client_id: str | None = None,
+    ) -> BlockingOrder:
+        """Sell a lot as a whole to the highest of sealed bids, at the second price, or at the reserve.
+
+        Bids count until `closes_at`, and are revealed until `reveal_until`; one that is not loses `forfeit` to you.
+        """
+        opening = self._async.open_lot(
+            symbol, quantity, reserve,
+            closes_at=closes_at, reveal_until=reveal_until, forfeit=forfeit, client_id=client_id,
+        )  # fmt: skip
+        return self._order(self._loop.wait_for(opening))
+
+    def open_clock(
+        self, symbol: str, quantity: int, reserve: Price, *, start: Price, step: Price, client_id: str | None = None
+    ) -> BlockingOrder:
+        """Sell a lot by a Dutch clock: the price begins at `start` and falls by `step` with every token."""
+        opening = self._async.open_clock(symbol, quantity, reserve, start=start, step=step, client_id=client_id)
+        return self._order(self._loop.wait_for(opening))
+
+    def bid(self, lot: OpenLot | int, quantity: int, ceiling: Price, *, client_id: str | None = None) -> BlockingOrder:
+        """Call at a Dutch clock: so much at its price, if that is not above the ceiling."""
+        return self._order(self._loop.wait_for(self._async.bid(lot, quantity, ceiling, client_id=client_id)))
+
+    def bid_sealed(
+        self, lot: OpenLot | int, price: Price, *, ceiling: Price, keep: str | Path, client_id: str | None = None
+    ) -> KeptBid:
+        """Bid for a lot without telling the price; the money for the `ceiling` is reserved.
+
+        What is needed to reveal it is in a file in the folder `keep` before anything is sent, and only you can read
+        it. Wait with `reveal`, or reveal after another start with `reveal_kept`. A bid that is not revealed forfeits.
+        """
+        return self._loop.wait_for(self._async.bid_sealed(lot, price, ceiling=ceiling, keep=keep, client_id=client_id))
+
+    def reveal(self, bid: KeptBid) -> OrderReport:
+        """Wait until the lot of a sealed bid is closed, and open it; TraderRefusedError where it does not count."""
+        return self._loop.wait_for(self._async.reveal(bid))
+
+    def reveal_kept(self, keep: str | Path) -> list[OrderReport]:
+        """Reveal every bid that is kept in a folder, when its lot closes; what counts or never will is deleted."""
+        return self._loop.wait_for(self._async.reveal_kept(keep))
 
     def reports(self, after: int = 0) -> Iterator[OrderReport]:
         """All reports after that number, and those to come, for ever: in order and each once.

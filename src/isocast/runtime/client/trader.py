@@ -18,19 +18,26 @@ from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
+from time import time_ns
 from typing import Any, Final, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 from weakref import WeakSet
 
 from isocast.orders.desk import (
+    BidRequest,
     CancelRequest,
     Lifetime,
+    LotKind,
+    LotRequest,
     NewOrder,
     OrderKind,
     OrderStatus,
     Reason,
     ReplaceRequest,
     ReportKind,
+    RevealRequest,
+    SealedBidRequest,
+    TakeRequest,
     TradeReport,
 )
 from isocast.orders.json_forms import (
@@ -42,12 +49,14 @@ from isocast.orders.json_forms import (
     request_fields,
 )
 from isocast.orders.needs import Side
+from isocast.runtime.client.sealed_bids import KeptBid, kept_bids
 from isocast.runtime.client.trading_http import TradingHttp
 from isocast.terms.errors import IsocastError, RemoteProtocolError, TraderRefusedError
+from isocast.terms.instants import SECOND
 from isocast.terms.market import from_ticks
 from isocast.terms.quantities import suggestion
 
-__all__ = ["Balance", "OrderReport", "Price", "TradedSymbol", "Trader", "TraderOrder"]
+__all__ = ["Balance", "OpenLot", "OpenOffer", "OrderReport", "Price", "TradedSymbol", "Trader", "TraderOrder"]
 
 PATIENCE_S: Final = 10.0
 """How long a gateway may be away, unless somebody says otherwise."""
@@ -55,6 +64,8 @@ PATIENCE_S: Final = 10.0
 Price: TypeAlias = Decimal | str | float
 """An exact price: a Decimal, a text, an int, or a float that is the nearest one to a price of four decimals."""
 ResultT = TypeVar("ResultT")
+_REVEAL_PAUSE_S: Final = 0.05
+"""Before a bid is revealed again that was too early, at first."""
 
 
 def _maybe(units: int | None) -> Decimal | None:
@@ -68,7 +79,8 @@ class OrderReport:
     number: int
     """From 1, without gaps, for each account; 0: an answer that is not told again."""
     kind: str
-    """accepted, working, refused, traded, confirmed, busted, cancelled, replaced, expired, status and others."""
+    """accepted, working, refused, traded, confirmed, busted, restored, cancelled, replaced, revealed, expired, status
+    and others."""
     status: str
     """pending, working, part filled, filled, cancelled, expired or refused."""
     client_id: str
@@ -82,7 +94,7 @@ class OrderReport:
     side: str
     """buy or sell."""
     order_kind: str
-    """limit, market, stop or stop-limit."""
+    """limit, market, stop, stop-limit, offer, take, lot, sealed bid or bid."""
     lifetime: str
     """day, gtc, gtd, ioc, fok, open or close."""
     quantity: int
@@ -121,6 +133,58 @@ class OrderReport:
     def average_price(self) -> Decimal | None:
         """Of what is filled; None if nothing is."""
         return self.filled_value / self.filled if self.filled else None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOffer:
+    """An open offer, as everybody sees it."""
+
+    offer: int
+    """Its id in the sequence."""
+    account: int
+    """Whose it is."""
+    symbol: str
+    """What is offered or wanted."""
+    side: str
+    """Of the offerer, buy or sell: who takes an offer to sell buys."""
+    price: Decimal
+    """Of a unit."""
+    quantity: int
+    """At first."""
+    left: int
+    """What can be taken."""
+    taken: tuple[tuple[int, int], ...]
+    """Account and quantity of each part that was taken, in the order of the sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLot:
+    """A lot for sale, as everybody sees it."""
+
+    lot: int
+    """Its id in the sequence."""
+    account: int
+    """Of the seller."""
+    symbol: str
+    """What is sold."""
+    auction: str
+    """second-price or dutch."""
+    quantity: int
+    """At first."""
+    left: int
+    """What is not sold."""
+    reserve: Decimal
+    """The lowest price of a unit."""
+    closes_at: int | None
+    """Second price: when bids end, in nanoseconds since 1970."""
+    reveal_until: int | None
+    """Second price: when it is decided."""
+    forfeit: Decimal
+    """Second price: what an unrevealed bid loses."""
+    bids: int
+    """Second price: how many there are."""
+    price: Decimal | None
+    """Dutch: on the clock, as far as the gateway knows."""
 
 
 def _shown(report: TradeReport) -> OrderReport:
@@ -429,6 +493,145 @@ class Trader:
         """One's orders as they are now, newest last: those that can still trade, or all."""
         return await self._listed(f"/v1/orders?live={'true' if live else 'false'}", "orders")
 
+    # ---- open offers, lots and bids
+
+    async def offers(self) -> list[OpenOffer]:
+        """Open offers that somebody can take, and who took what of them. `buy` and `sell` make one by `open_offer`."""
+        said = await self._http.get("/v1/offers")
+        with _Reading():
+            return [_offer(one) for one in said["offers"]]
+
+    async def take(self, offer: OpenOffer | int, quantity: int, *, client_id: str | None = None) -> TraderOrder:
+        """Take an open offer, or a part of it, at its price: the first in the sequence has it."""
+        number = offer.offer if isinstance(offer, OpenOffer) else offer
+        request = TakeRequest(self._own_id(client_id), number, _quantity(quantity, 1, "quantity"))
+        return await self._entered("/v1/offers/take", request)
+
+    async def lots(self) -> list[OpenLot]:
+        """Lots that are for sale."""
+        said = await self._http.get("/v1/lots")
+        with _Reading():
+            return [_lot(one) for one in said["lots"]]
+
+    async def open_lot(
+        self,
+        symbol: str,
+        quantity: int,
+        reserve: Price,
+        *,
+        closes_at: datetime | str,
+        reveal_until: datetime | str,
+        forfeit: Price = "0",
+        client_id: str | None = None,
+    ) -> TraderOrder:
+        """Sell a lot as a whole to the highest of sealed bids, at the second price, or at the reserve.
+
+        Bids count until `closes_at`, and are revealed until `reveal_until`; one that is not loses `forfeit` to you.
+        """
+        closes, until = _instant(closes_at, "closes_at"), _instant(reveal_until, "reveal_until")
+        request = LotRequest(
+            self._own_id(client_id),
+            symbol,
+            LotKind.SECOND_PRICE,
+            _quantity(quantity, 1, "quantity"),
+            _exact(reserve, "reserve"),
+            closes,
+            until - closes,
+            _exact(forfeit, "forfeit"),
+        )
+        return await self._entered("/v1/lots", request)
+
+    async def open_clock(
+        self, symbol: str, quantity: int, reserve: Price, *, start: Price, step: Price, client_id: str | None = None
+    ) -> TraderOrder:
+        """Sell a lot by a Dutch clock: the price begins at `start` and falls by `step` with every token."""
+        request = LotRequest(
+            self._own_id(client_id),
+            symbol,
+            LotKind.DUTCH,
+            _quantity(quantity, 1, "quantity"),
+            _exact(reserve, "reserve"),
+            start=_exact(start, "start"),
+            step=_exact(step, "step"),
+        )
+        return await self._entered("/v1/lots", request)
+
+    async def bid(
+        self, lot: OpenLot | int, quantity: int, ceiling: Price, *, client_id: str | None = None
+    ) -> TraderOrder:
+        """Call at a Dutch clock: so much at its price, if that is not above the ceiling."""
+        request = BidRequest(
+            self._own_id(client_id), _lot_number(lot), _quantity(quantity, 1, "quantity"), _exact(ceiling, "ceiling")
+        )
+        return await self._entered("/v1/lots/bid", request)
+
+    async def bid_sealed(
+        self, lot: OpenLot | int, price: Price, *, ceiling: Price, keep: str | Path, client_id: str | None = None
+    ) -> KeptBid:
+        """Bid for a lot without telling the price; the money for the `ceiling` is reserved.
+
+        What is needed to reveal it is in a file in the folder `keep` before anything is sent, and only you can read
+        it. Wait with `reveal`, or reveal after another start with `reveal_kept`. A bid that is not revealed forfeits.
+        """
+        number, units = _lot_number(lot), _exact(price, "price")
+        found = next((one for one in await self.lots() if one.lot == number), None)
+        if found is None or found.closes_at is None or found.reveal_until is None:
+            raise TraderRefusedError(Reason.UNKNOWN_ORDER.value, f"there is no lot {number} with sealed bids", "lot")
+        if units > _exact(ceiling, "ceiling"):
+            raise _malformed("ceiling", "must not be below the price")
+        times = found.closes_at, found.reveal_until
+        with _Reading():
+            account = int((await self._http.get("/v1/account"))["account"])
+        bid = KeptBid.new(self._own_id(client_id), number, account, units, *times)
+        bid = await asyncio.to_thread(bid.keep, Path(keep))
+        request = SealedBidRequest(bid.client_id, number, _exact(ceiling, "ceiling"), bid.commitment)
+        try:
+            await self._http.post("/v1/lots/commit", request_fields(request))
+        except TraderRefusedError as refused:
+            if refused.reason not in (Reason.UNAVAILABLE.value, Reason.CLIENT_ID_USED.value):
+                bid.file_in(Path(keep)).unlink(missing_ok=True)  # Nothing was committed.
+            raise
+        return bid
+
+    async def reveal(self, bid: KeptBid, *, clock: Callable[[], int] = time_ns) -> OrderReport:
+        """Wait until the lot of a sealed bid is closed, and open the bid; TraderRefusedError where it does not count.
+
+        Sent too early by a clock that goes fast, it is sent again: the gateway tells nobody of one that is too early.
+        """
+        pause = _REVEAL_PAUSE_S
+        await asyncio.sleep(max(0, bid.closes_at - clock()) / SECOND)
+        while True:
+            try:
+                return await self._revealed(RevealRequest(self._own_id(None), bid.client_id, bid.price, bid.nonce))
+            except TraderRefusedError as refused:
+                if refused.reason != Reason.WRONG_PHASE.value:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(1.0, 2 * pause)
+
+    async def _revealed(self, request: RevealRequest) -> OrderReport:
+        """What the sequence says of a reveal."""
+        answer = _shown(report_of(await self._http.post("/v1/lots/reveal", request_fields(request))))
+        async with aclosing(self.reports(answer.number)) as reports:
+            async for report in reports:
+                if report.client_id == request.client_id and report.kind == ReportKind.CHANGE_REFUSED:
+                    raise TraderRefusedError(report.reason, report.text or report.reason, "price")
+                if report.client_id == request.client_id and report.kind == ReportKind.REVEALED:
+                    return report
+        raise RemoteProtocolError("the gateway ended its reports")
+
+    async def reveal_kept(self, keep: str | Path) -> list[OrderReport]:
+        """Reveal every bid that is kept in a folder, when its lot closes; what counts or never will is deleted."""
+        found: list[OrderReport] = []
+        for file, bid in await asyncio.to_thread(kept_bids, Path(keep)):
+            try:
+                found.append(await self.reveal(bid))
+            except TraderRefusedError as refused:
+                if refused.reason == Reason.UNAVAILABLE.value:
+                    raise
+            file.unlink(missing_ok=True)
+        return found
+
     # ---- reports and what one has
 
     async def reports(self, after: int = 0) -> AsyncGenerator[OrderReport, None]:
@@ -484,8 +687,11 @@ class Trader:
 
     async def _enter(self, side: Side, symbol: str, quantity: int, price: Price | None, **said: Any) -> TraderOrder:  # noqa: ANN401
         request = _order(self._own_id(said.pop("client_id")), side, symbol, quantity, price, **said)
+        return await self._entered("/v1/orders", request)
+
+    async def _entered(self, path: str, request: NewOrder | TakeRequest | LotRequest | BidRequest) -> TraderOrder:
         found = TraderOrder(self, request.client_id)
-        answer = _shown(report_of(await self._http.post("/v1/orders", request_fields(request))))
+        answer = _shown(report_of(await self._http.post(path, request_fields(request))))
         found._hear(answer)  # noqa: SLF001 - one thing in two classes
         found._since = answer.number  # noqa: SLF001
         # Its reports may be quicker than its answer, and those of a repeated request were told long ago.
@@ -612,11 +818,53 @@ def _quantity(value: int, least: int, field: str) -> int:
     return value
 
 
-def _instant(until: datetime | str) -> int:
+def _exact(price: Price, field: str) -> int:
+    try:
+        return price_units(price)
+    except ValueError as reason:
+        raise _malformed(field, str(reason)) from None
+
+
+def _instant(until: datetime | str, field: str = "until") -> int:
     try:
         return read_until(until.isoformat() if isinstance(until, datetime) else until)
     except ValueError as reason:
-        raise _malformed("until", str(reason)) from None
+        raise _malformed(field, str(reason)) from None
+
+
+def _offer(said: dict[str, Any]) -> OpenOffer:
+    taken = tuple([(int(part["account"]), int(part["quantity"])) for part in said["taken"]])
+    return OpenOffer(
+        int(said["offer"]),
+        int(said["account"]),
+        str(said["symbol"]),
+        str(said["side"]),
+        Decimal(said["price"]),
+        int(said["quantity"]),
+        int(said["left"]),
+        taken,
+    )
+
+
+def _lot(said: dict[str, Any]) -> OpenLot:
+    return OpenLot(
+        int(said["lot"]),
+        int(said["account"]),
+        str(said["symbol"]),
+        str(said["auction"]),
+        int(said["quantity"]),
+        int(said["left"]),
+        Decimal(said["reserve"]),
+        None if said["closes_at"] is None else read_until(said["closes_at"]),
+        None if said["reveal_until"] is None else read_until(said["reveal_until"]),
+        Decimal(said["forfeit"]),
+        int(said["bids"]),
+        None if said["price"] is None else Decimal(said["price"]),
+    )
+
+
+def _lot_number(lot: OpenLot | int) -> int:
+    return lot.lot if isinstance(lot, OpenLot) else lot
 
 
 def _id_of(order: TraderOrder | str) -> str:

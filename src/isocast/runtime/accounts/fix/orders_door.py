@@ -53,6 +53,9 @@ EXEC_TYPES: Final[Mapping[ReportKind, str]] = MappingProxyType(
         ReportKind.TRADED: "F",
         ReportKind.CONFIRMED: "D",
         ReportKind.BUSTED: "H",
+        ReportKind.RESTORED: "D",
+        ReportKind.REVEAL_PENDING: "D",
+        ReportKind.REVEALED: "D",
         ReportKind.CANCEL_PENDING: "6",
         ReportKind.REPLACE_PENDING: "E",
         ReportKind.CANCELLED: "4",
@@ -115,7 +118,8 @@ _LIFETIMES: Final = MappingProxyType(
     }
 )
 _SIDE_CODES: Final = {side: code for code, side in _SIDES.items()}
-_KIND_CODES: Final = {kind: code for code, kind in _KINDS.items()}
+_KIND_CODES: Final = {**dict.fromkeys(OrderKind, "2"), **{kind: code for code, kind in _KINDS.items()}}
+"""OrdType (40); offers, takes, lots and bids, which came in another way, are limit orders to FIX."""
 _LIFETIME_CODES: Final = {lifetime: code for code, lifetime in _LIFETIMES.items()}
 
 _USED: Final = frozenset((1, 11, 18, 38, 40, 41, 44, 54, 55, 59, 60, 99, 111, 126))
@@ -448,7 +452,7 @@ class OrdersVisitor:
         body += [(99, price_text(report.trigger))] if report.trigger is not None else []
         body += [(31, price_text(report.last_price)), (32, str(report.last_quantity))] if is_trade else []
         body += [(527, str(report.trade))] if report.trade else []
-        body += [(378, str(_OTHER))] if report.kind is ReportKind.CONFIRMED else []
+        body += [(378, str(_OTHER))] if exec_type == "D" else []
         if report.kind is ReportKind.REFUSED and report.reason is not None:
             body.append((103, str(ORDER_REASONS.get(report.reason, _OTHER))))
         text = _text(report)
@@ -492,18 +496,19 @@ class OrdersVisitor:
         if number or report.kind is ReportKind.CONFIRMED:
             return number
         key = (ReportKind.TRADED, report.trade, report.order)
-        trade = await self._found(lambda told: (told.kind, told.trade, told.order) == key)
+        trade = await self._found(
+            lambda told: (told.kind, told.trade, told.order) == key and told.number < report.number
+        )
         return 0 if trade is None else trade.number
 
     async def _found(self, wanted: Callable[[TradeReport], bool]) -> TradeReport | None:
-        """A report from before this session, by reading all: for what is rare."""
-        after = 0
+        """The last report of some kind from before this session, by reading all: for what is rare."""
+        after, found = 0, None
         while page := await self._desk.reports(self._login, after, _PAGE):
             for report in page:
-                if wanted(report):
-                    return report
+                found = report if wanted(report) else found
             after = page[-1].number
-        return None
+        return found
 
 
 def _owner(message: Message) -> int:
@@ -520,6 +525,8 @@ def _text(report: TradeReport) -> str:
     words = report.text or (report.reason.value if report.reason is not None else "")
     if report.kind is ReportKind.CONFIRMED:
         words = words or f"trade {report.trade} is confirmed and settled"
+    elif report.kind is ReportKind.RESTORED:
+        words = words or "the sequence lost what it had decided: the order is as before"
     return sanitized(words)
 
 
