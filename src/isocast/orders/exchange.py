@@ -87,8 +87,10 @@ def decode_answer(raw: bytes) -> ExchangeAnswer:
     return answer
 
 
-def _read(fields: dict[str, object]) -> ExchangeAnswer:
+def _read(fields: object) -> ExchangeAnswer:
     """ValueError, KeyError or TypeError for what is none."""
+    if not isinstance(fields, dict):
+        raise TypeError("an object is wanted")
     allowed = ("order", "kind", "status", "original", *_NUMBERS, *_TEXTS, _DECLINED)
     if list(fields) != [name for name in allowed if name in fields]:
         raise ValueError("fields that are unknown, or in another order")

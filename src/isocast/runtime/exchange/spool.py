@@ -80,8 +80,11 @@ class SpoolState(NamedTuple):
 class Spool:
     """One exchange's file. One thread at a time."""
 
-    def __init__(self, path: Path, exchange: str, *, stripe: int = 0, is_new: bool) -> None:
-        """Open it; StoreError if it is damaged, another's, or gone. `is_new`: there must be none, and it is made."""
+    def __init__(self, path: Path, exchange: str, *, stripe: int | None = None, is_new: bool) -> None:
+        """Open it; StoreError if it is damaged, another's, or gone. `is_new`: there must be none, and it is made.
+
+        Without a stripe, it may be of any.
+        """
         self._path = path
         self._exchange = exchange
         if is_new == path.exists():
@@ -260,7 +263,7 @@ def _entered(place: int, terms: bytes, latest: int) -> Entered:
     return Entered(Place.of_number(place), order, Place.of_number(latest))
 
 
-def _prepare(file: sqlite3.Connection, exchange: str, stripe: int, *, is_new: bool) -> None:
+def _prepare(file: sqlite3.Connection, exchange: str, stripe: int | None, *, is_new: bool) -> None:
     """ValueError or sqlite3.Error if it is not sound."""
     file.execute("PRAGMA journal_mode = WAL")
     file.execute("PRAGMA synchronous = FULL")
@@ -268,7 +271,7 @@ def _prepare(file: sqlite3.Connection, exchange: str, stripe: int, *, is_new: bo
         file.executescript(
             f"BEGIN; {_SCHEMA} PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {_VERSION}; COMMIT;"
         )
-        file.execute("INSERT INTO position VALUES (?, ?, 0, 0)", (exchange, stripe))
+        file.execute("INSERT INTO position VALUES (?, ?, 0, 0)", (exchange, stripe or 0))
     (mark,) = file.execute("PRAGMA application_id").fetchone()
     (version,) = file.execute("PRAGMA user_version").fetchone()
     (health,) = file.execute("PRAGMA quick_check(1)").fetchone()
@@ -279,5 +282,5 @@ def _prepare(file: sqlite3.Connection, exchange: str, stripe: int, *, is_new: bo
     if health != "ok":
         raise ValueError(health)
     (whose, where) = file.execute("SELECT exchange, stripe FROM position").fetchone()
-    if (whose, where) != (exchange, stripe):
+    if whose != exchange or stripe not in (None, where):
         raise ValueError(f"it is of exchange {whose} in stripe {where}")
