@@ -72,6 +72,7 @@ def publish(path: Path, events: list[Event]) -> None:
     asyncio.run(send())
 
 
+@pytest.mark.long
 def test_orders_reach_an_exchange_once_and_in_order_whoever_is_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

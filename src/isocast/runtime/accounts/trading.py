@@ -150,6 +150,9 @@ class TradingBooks:
         """All batches up to this one are published."""
         self.foreign = 0
         """Events about this gateway's accounts that it has not sent, and steps that contradict its books."""
+        self.refuses_unknown = False
+        """While what happened before the start is heard: an order of this gateway that the books do not have is more
+        than somebody's forgery, because the books may be older than the sequence."""
         self._currency = cash(self.settings.currency)
         self._currencies = {symbol: cash(currency) for symbol, currency in self.settings.currencies.items()}
         self._database = database
@@ -649,7 +652,10 @@ class TradingBooks:
         """The floor has an order: it works, or is refused."""
         order = self._own(work, event.id)
         if order is None or order.life.status is not OrderStatus.PENDING:
-            self.foreign += gateway_of(event.account) == self.gateway and order is None
+            is_unknown = gateway_of(event.account) == self.gateway and order is None
+            self.foreign += is_unknown
+            if is_unknown and self.refuses_unknown:
+                self._insist_on(work.connection, event.id)
             return  # A duplicate of one that stands in the sequence changes nothing (settlement 21).
         life = order.life
         sent = life.symbol, floor_side(life.side), life.total, life.bound_price, order.owner
@@ -662,6 +668,17 @@ class TradingBooks:
         else:
             order.add_due(place.token, life.refuse())
             self._tell(work, place, order, ReportKind.REFUSED, reason=REASONS[refused.reason])
+
+    def _insist_on(self, connection: Connection, order: int) -> None:
+        """LedgerError where an order of this gateway stands in the sequence, and was never in these books."""
+        account, number = split_id(order)
+        if self._closed(connection, account, number) is None:
+            place = self._database.place
+            text = (
+                f"the sequence has order {number} of account {account}, which {place} does not: these books are older"
+                " than the sequence, such as from a backup. Restore the newest copy; what it lacks, nobody has reserved"
+            )
+            raise LedgerError(LedgerFault.UNSOUND, text)
 
     def _change_of(self, work: Work, event: Event | None) -> tuple[OpenOrder, Change] | None:
         """The change that an event is, among those that its order has under way, oldest first."""
