@@ -117,4 +117,4 @@ def test_hostile_bytes_raise_nothing_else(raw: bytes) -> None:
 def test_what_does_not_fit_is_refused_before_it_is_sent() -> None:
     for wrong in ({"text": "é"}, {"execution": "x" * 201}, {"filled": -1}, {"filled": 1 << 63}):
         with pytest.raises(LocalProtocolError):
-            encode_answer(TRADE._replace(**wrong))  # type: ignore[arg-type]  # wrong on purpose
+            encode_answer(TRADE._replace(**wrong))
