@@ -20,9 +20,10 @@ from time import perf_counter, process_time, time_ns
 
 from scratch import folder
 
+from isocast.runtime.accounts.fix.connection import Outgoing
 from isocast.runtime.accounts.fix.dictionary import fault_of
 from isocast.runtime.accounts.fix.messages import Framer, Message, decode, encode, utc_text
-from isocast.runtime.accounts.fix.server import FixServer, Outgoing
+from isocast.runtime.accounts.fix.server import FixServer
 from isocast.runtime.accounts.fix.session import Deliver, Session
 from isocast.runtime.accounts.fix.store import SessionStore
 

@@ -100,7 +100,18 @@ REAL_TIME = (
     "tests/runtime/market/test_slots.py",
     *(
         f"tests/runtime/{part}/"
-        for part in ("operate", "hosts", "roles", "client", "edge", "net", "watch", "box_office", "accounts")
+        for part in (
+            "operate",
+            "hosts",
+            "roles",
+            "client",
+            "edge",
+            "net",
+            "watch",
+            "box_office",
+            "accounts",
+            "exchange",
+        )
     ),
 )
 """Tests over real sockets, clocks and processes: they mostly wait. The first process runs them, the longest first."""

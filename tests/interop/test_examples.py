@@ -48,6 +48,7 @@ def test_the_programs_of_the_tutorial_say_what_it_says(tmp_path: Path) -> None:
 def test_the_examples_run(tmp_path: Path) -> None:
     programs = {path.stem: str(path) for path in (ROOT / "examples").glob("*.py")}
     del programs["trader"]  # It needs a gateway: tests/runtime/client/test_trader.py runs it.
+    del programs["exchange"]  # It needs a delivery: tests/runtime/exchange and test_exchange.py run it.
     assert set(programs) == {"asynchronous", "customer", "floor", "quiz_buzzer", "tape"}
     with running(market_file(tmp_path, NODES)):
         assert said(tmp_path, programs["floor"]) == "3 events are safe, in 1 message\n"

@@ -27,8 +27,9 @@ from tests.runtime.worlds import market_file
 
 from isocast.orders.desk import ReportKind
 from isocast.runtime.accounts.fix import dictionary
+from isocast.runtime.accounts.fix.connection import LoopTime
 from isocast.runtime.accounts.fix.orders_door import OrdersDoor
-from isocast.runtime.accounts.fix.server import FixServer, LoopTime
+from isocast.runtime.accounts.fix.server import FixServer
 from isocast.runtime.accounts.fix.store import SessionStore
 from isocast.runtime.market.certificates import init_certificates
 from isocast.runtime.market.file import load_market

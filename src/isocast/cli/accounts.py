@@ -38,6 +38,8 @@ app = App(
     help_epilogue="Start with:\n\n    isocast accounts open Ada --database sqlite:///accounts.db\n",
 )
 
+app.command("isocast.cli.accounts_export:export", name="export")
+
 DATABASE = "ISOCAST_ACCOUNTS_DATABASE"
 """Of the environment: a URL that may have a password in it."""
 _WRONG = 1

@@ -72,6 +72,10 @@ COMMANDS = {
         "trading_gateway:app",
         "Take orders of traders: reserve, publish, follow the floor, settle.",
     ),
+    "exchange": (
+        "exchange:app",
+        "Deliver orders to an exchange in the order of the sequence, and audit what it made of it.",
+    ),
     "order": ("order:app", "Buy, sell, cancel and watch at a gateway, as one trader."),
     "box-office": (
         "box_office:app",

@@ -57,6 +57,7 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
     floor: str | None = None,
     collar: _BasisPoints = 500,
     cancel_on_disconnect: Flag = False,
+    accept_unknown: Flag = False,
     grace: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0,
     seconds: Seconds | None = None,
 ) -> int:
@@ -87,6 +88,9 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
         Basis points that a market order may go from the reference, where its symbol has no collar.
     cancel_on_disconnect
         Cancel the orders of a FIX session when its connection ends.
+    accept_unknown
+        Trade although the sequence has orders of this gateway that the accounts do not have: after a restore that
+        could not be newer. Nothing is reserved or settled for these orders.
     grace
         Seconds after a session ends before its orders are cancelled, where it asked for that.
     seconds
@@ -116,7 +120,7 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
     kept = address_of(database, DATABASE) or sqlite_url(folder / "accounts.db")
     fees = table.maker_fee_bp, table.taker_fee_bp
     settings = DeskSettings(floor=table.code, currency=table.currency, fee_bp=fees, collar_bp=collar)
-    plan = GatewayPlan(market, source, kept, customer, settings, DeskPace(grace_s=grace))
+    plan = GatewayPlan(market, source, kept, customer, settings, accept_unknown, DeskPace(grace_s=grace))
     readiness = _Readiness(table.code, 1 + sum([way is not None for way in (https, fix)]))
     ways = _ways(market, folder, https, fix, (certificate, private_key), readiness, cancels=cancel_on_disconnect)
     end_with_supervisor()

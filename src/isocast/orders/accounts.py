@@ -7,6 +7,7 @@ same one (settlement 11). Money is counted in price units, 10⁻⁴ of a currenc
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from typing import Final
 
 from isocast.terms.ids import GATEWAY_SHIFT
@@ -17,6 +18,7 @@ __all__ = [
     "FEES",
     "FIRST_TRADER",
     "GATEWAYS_MAX",
+    "PSEUDONYM_SECRET_MIN",
     "TRADERS_MAX",
     "UNITS",
     "WORLD",
@@ -29,6 +31,7 @@ __all__ = [
     "name_of",
     "parse_amount",
     "parse_sum",
+    "pseudonym",
     "shares",
 ]
 
@@ -43,6 +46,9 @@ UNITS: Final = 10_000
 AMOUNT_MAX: Final = 1 << 62
 """No balance and no amount goes beyond it: a database's integers have 64 bits."""
 
+PSEUDONYM_SECRET_MIN: Final = 16
+"""Bytes: nobody tries all secrets, and without the secret nobody tries all accounts."""
+_PSEUDONYM_BYTES: Final = 8
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _SYMBOL: Final = re.compile(r"[A-Z0-9][A-Z0-9.+=/^-]{0,11}")
 _SUM: Final = re.compile(r"(-?)([0-9]{1,15})(?:\.([0-9]{1,4}))? ?([A-Z]{3})")
@@ -54,6 +60,18 @@ def account_number(gateway: int, local: int) -> int:
     if not 0 <= gateway < GATEWAYS_MAX or not 0 <= local < TRADERS_MAX:
         raise ValueError(f"gateway {gateway} of {GATEWAYS_MAX:,}, account {local} of {TRADERS_MAX:,}")
     return gateway << GATEWAY_SHIFT | local
+
+
+def pseudonym(name: int | str, secret: bytes) -> str:
+    """What stands for an account, an order or an id where others read: a keyed hash; without a secret, itself.
+
+    The same everywhere under one secret, so that tables join. ValueError for a secret that could be guessed.
+    """
+    if not secret:
+        return str(name)
+    if len(secret) < PSEUDONYM_SECRET_MIN:
+        raise ValueError(f"a secret for pseudonyms has at least {PSEUDONYM_SECRET_MIN} bytes")
+    return blake2b(str(name).encode(), digest_size=_PSEUDONYM_BYTES, key=secret[:64]).hexdigest()
 
 
 def gateway_of(account: int) -> int:

@@ -9,7 +9,7 @@ from isocast.floor.codec import encode_event, floor_topic
 from isocast.floor.events import Cancel, Directory, Event, Order, Phase, Trade
 from isocast.floor.following import FloorFollower, FloorMessage
 from isocast.floor.reporting import FloorReport, encode_report, report_topic
-from isocast.lake.transforms.floors import floor_orders, floor_trades, trade_rows
+from isocast.lake.transforms.floors import floor_orders, floor_reports, floor_trades, trade_rows
 from isocast.terms.market import Side
 
 CODE = "XISO"
@@ -89,3 +89,30 @@ def test_accounts_may_have_pseudonyms(spark: SparkSession) -> None:
     assert floor_orders(messages, CODE, b"another secret of 16 bytes").first() != found[0]
     with pytest.raises(ValueError, match="at least 16 bytes"):
         floor_orders(messages, CODE, b"short")
+
+
+def test_every_order_has_what_the_floor_made_of_it(spark: SparkSession) -> None:
+    unknown = Order(3 << 32 | 1, 3, "NONE", Side.BUY, 1, 1)
+    refused = [(0, 9, 0, 9, 90, floor_topic(CODE), encode_event(unknown))]
+    found = floor_reports(frame(spark, [*journal(), *refused]), CODE).collect()
+    rows = [(row["sequence"], row["order"], row["kind"], row["quantity"], row["trade"]) for row in found]
+    buy, sell, more = map(str, (BUY.id, SELL.id, MORE.id))
+    assert rows == [
+        (2, sell, "working", 100, None),
+        (3, buy, "working", 60, None),
+        (3, buy, "traded", 60, 1),
+        (3, sell, "traded", 60, 1),
+        (4, more, "working", 10, None),
+        (4, more, "traded", 10, 2),
+        (4, sell, "traded", 10, 2),
+        (5, sell, "cancelled", 30, None),
+        (9, str(unknown.id), "refused", None, None),
+    ]
+    assert found[-1]["reason"] == "unknown symbol"
+    assert (found[-1]["account"], found[-1]["instant_ns"], found[-1]["floor"]) == ("3", 90, CODE)
+    secret = b"a secret of 16 or more bytes"
+    hidden = floor_reports(frame(spark, journal()), CODE, secret).first()
+    orders = floor_orders(frame(spark, journal()), CODE, secret).orderBy("sequence").first()
+    assert hidden is not None
+    assert orders is not None
+    assert (hidden["account"], hidden["order"]) == (orders["account"], orders["order"]), "frames join"

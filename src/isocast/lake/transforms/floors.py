@@ -1,17 +1,16 @@
-"""Trading floors in the lake (§7.2, §7.3): their orders, and their trades with what became of them.
+"""Trading floors in the lake (§7.2, §7.3): their orders, what became of each, and their trades.
 
     messages = spark.read.format("isocast").option("frame", "messages").load("data")
     trades = floor_trades(messages, "XISO")
 
-Both start from the opaque messages of journals. Orders are decoded one by one, in any number of tasks. Trades are a
-function of the whole sequence, so one task computes a floor's, by the same rules as a receiver; several floors are
-several tasks. What several receivers released counts once.
+All start from the opaque messages of journals. Orders are decoded one by one, in any number of tasks. Trades and
+reports are a function of the whole sequence, so one task computes a floor's, by the same rules as a receiver; several
+floors are several tasks. What several receivers released counts once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
@@ -20,17 +19,48 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 
 from isocast.floor.codec import decode_event, floor_topic
 from isocast.floor.confirming import ConfirmationFollower, Confirmed, ReportDiffers, Tentative
-from isocast.floor.events import Bid, Cancel, Commit, Event, Lot, Order, Replace, Reveal, Take
+from isocast.floor.events import (
+    Bid,
+    Cancel,
+    Cancelled,
+    Commit,
+    Event,
+    Expired,
+    Lot,
+    Order,
+    Refused,
+    Replace,
+    Replaced,
+    Report,
+    Reveal,
+    Take,
+    Trade,
+)
 from isocast.floor.following import FloorFollower, FloorMessage
 from isocast.floor.reporting import report_topic
+from isocast.orders.accounts import PSEUDONYM_SECRET_MIN, pseudonym
+from isocast.orders.desk import ReportKind
+from isocast.runtime.accounts.floor_view import FloorView, TokenOutcome
 from isocast.terms.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ORDERS_SCHEMA", "TRADES_SCHEMA", "floor_orders", "floor_trades", "order_rows", "trade_rows"]
+__all__ = [
+    "ORDERS_SCHEMA",
+    "REPORTS_SCHEMA",
+    "TRADES_SCHEMA",
+    "floor_orders",
+    "floor_reports",
+    "floor_trades",
+    "messages_once",
+    "order_rows",
+    "report_rows",
+    "trade_rows",
+]
 
-_PSEUDONYM_BYTES: Final = 8
+_NUMBER_BITS: Final = 32
+"""Below them an order's id has its number, above them its account."""
 _IDENTITY: Final = ["stripe", "sequence", "index"]
 _NEEDED: Final = [*_IDENTITY, "token", "instant_ns", "topic", "payload"]
 
@@ -51,6 +81,23 @@ ORDERS_SCHEMA: Final = StructType(
     ]
 )
 """Account and order are texts: numbers of 64 bits without a sign, or pseudonyms."""
+
+REPORTS_SCHEMA: Final = StructType(
+    [
+        StructField("floor", StringType(), nullable=False),
+        StructField("token", LongType(), nullable=False),
+        StructField("instant_ns", LongType(), nullable=False),
+        StructField("sequence", LongType()),
+        StructField("account", StringType(), nullable=False),
+        StructField("order", StringType(), nullable=False),
+        StructField("kind", StringType(), nullable=False),
+        StructField("reason", StringType()),
+        StructField("quantity", LongType()),
+        StructField("price", LongType()),
+        StructField("trade", LongType()),
+    ]
+)
+"""`kind` is a word of `ReportKind`; `sequence` is that of the event that made it so, and null where the token did."""
 
 TRADES_SCHEMA: Final = StructType(
     [
@@ -80,8 +127,7 @@ def floor_orders(messages: DataFrame, floor: str, pseudonyms: bytes = b"") -> Da
     With a secret of at least 16 bytes as `pseudonyms`, accounts and orders appear as keyed hashes: the same account is
     the same text everywhere, and nobody without the secret learns whose it is.
     """
-    if pseudonyms and len(pseudonyms) < 2 * _PSEUDONYM_BYTES:
-        raise ValueError("a secret for pseudonyms has at least 16 bytes")
+    _check(pseudonyms)
 
     def decoded(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         import pandas as pd  # noqa: PLC0415 - on the worker
@@ -90,7 +136,7 @@ def floor_orders(messages: DataFrame, floor: str, pseudonyms: bytes = b"") -> Da
             rows = list(order_rows(frame.to_dict("records"), pseudonyms))
             yield pd.DataFrame(rows, columns=ORDERS_SCHEMA.names).astype(object)
 
-    return _once(messages, [floor_topic(floor)]).mapInPandas(decoded, ORDERS_SCHEMA)
+    return messages_once(messages, [floor_topic(floor)]).mapInPandas(decoded, ORDERS_SCHEMA)
 
 
 def floor_trades(messages: DataFrame, floor: str) -> DataFrame:
@@ -102,11 +148,33 @@ def floor_trades(messages: DataFrame, floor: str) -> DataFrame:
         ordered = frame.sort_values(_IDENTITY).to_dict("records")
         return pd.DataFrame(trade_rows(ordered, floor), columns=TRADES_SCHEMA.names).astype(object)
 
-    sequence = _once(messages, [floor_topic(floor), report_topic(floor)])
+    sequence = messages_once(messages, [floor_topic(floor), report_topic(floor)])
     return sequence.groupBy(F.lit(floor)).applyInPandas(traded, TRADES_SCHEMA)
 
 
-def _once(messages: DataFrame, topics: list[str]) -> DataFrame:
+def floor_reports(messages: DataFrame, floor: str, pseudonyms: bytes = b"") -> DataFrame:
+    """What the floor makes of every order, computed anew from the sequence.
+
+    An order is working, refused with its reason, traded, cancelled, expired or replaced. A trade is two rows, one for
+    each order.
+    """
+    _check(pseudonyms)
+
+    def reported(frame: pd.DataFrame) -> pd.DataFrame:
+        import pandas as pd  # noqa: PLC0415 - on the worker
+
+        ordered = frame.sort_values(_IDENTITY).to_dict("records")
+        return pd.DataFrame(report_rows(ordered, floor, pseudonyms), columns=REPORTS_SCHEMA.names).astype(object)
+
+    return messages_once(messages, [floor_topic(floor)]).groupBy(F.lit(floor)).applyInPandas(reported, REPORTS_SCHEMA)
+
+
+def _check(pseudonyms: bytes) -> None:
+    if 0 < len(pseudonyms) < PSEUDONYM_SECRET_MIN:
+        raise ValueError(f"a secret for pseudonyms has at least {PSEUDONYM_SECRET_MIN} bytes")
+
+
+def messages_once(messages: DataFrame, topics: list[str]) -> DataFrame:
     """Each message of these topics once, whoever released it."""
     return messages.where(F.col("topic").isin(topics)).select(*_NEEDED).dropDuplicates(_IDENTITY)
 
@@ -116,12 +184,6 @@ def _once(messages: DataFrame, topics: list[str]) -> DataFrame:
 
 def order_rows(rows: Iterable[dict[Any, Any]], pseudonyms: bytes = b"") -> Iterator[tuple[object, ...]]:
     """The rows of `floor_orders` for some messages."""
-
-    def told(number: int) -> str:
-        if not pseudonyms:
-            return str(number)
-        return blake2b(str(number).encode(), digest_size=_PSEUDONYM_BYTES, key=pseudonyms[:64]).hexdigest()
-
     for row in rows:
         try:
             event = decode_event(bytes(row["payload"]))
@@ -132,7 +194,7 @@ def order_rows(rows: Iterable[dict[Any, Any]], pseudonyms: bytes = b"") -> Itera
             continue
         kind, number, account, *rest = fields
         where = int(row["sequence"]), int(row["index"]), int(row["token"]), int(row["instant_ns"])
-        yield (*where, kind, told(account), told(number), *rest)
+        yield (*where, kind, pseudonym(account, pseudonyms), pseudonym(number, pseudonyms), *rest)
 
 
 def _fields(event: Event) -> tuple[Any, ...] | None:
@@ -158,6 +220,46 @@ def _fields(event: Event) -> tuple[Any, ...] | None:
             return "take", event.id, event.account, None, None, event.quantity, None, None
         case _:
             return None
+
+
+def report_rows(rows: Iterable[dict[Any, Any]], floor: str, pseudonyms: bytes = b"") -> list[tuple[object, ...]]:
+    """The rows of `floor_reports` for the messages of one floor, in the order of the sequence."""
+    view = FloorView(floor)
+    outcomes: list[TokenOutcome | None] = []
+    for row in rows:
+        message = FloorMessage(int(row["sequence"]), row["topic"], bytes(row["payload"]))
+        outcomes.append(view.hear(int(row["token"]), int(row["instant_ns"]), message))
+    outcomes.append(view.finish())
+    found: list[tuple[object, ...]] = []
+    for outcome in filter(None, outcomes):
+        for step in outcome.steps:
+            told = [one for report in step.reports for one in _told(report)]
+            if isinstance(step.event, Order) and not any(isinstance(one, Refused) for one in step.reports):
+                order = step.event
+                told.insert(0, (order.id, ReportKind.WORKING, None, order.quantity, order.price, None))
+            for number, kind, *rest in told:
+                names = pseudonym(number >> _NUMBER_BITS, pseudonyms), pseudonym(number, pseudonyms)
+                where = floor, outcome.token, outcome.instant, step.sequence or None
+                found.append((*where, *names, kind.value, *rest))
+    return found
+
+
+def _told(report: Report) -> list[tuple[int, ReportKind, str | None, int | None, int | None, int | None]]:
+    """Order, kind, reason, quantity, price and trade of what a floor says; nothing of what is about no order."""
+    match report:
+        case Trade():
+            deal = ReportKind.TRADED, None, report.quantity, report.price, report.number
+            return [(report.buy, *deal), (report.sell, *deal)]
+        case Refused(number, reason):
+            return [(number, ReportKind.REFUSED, str(reason), None, None, None)]
+        case Cancelled(number, quantity):
+            return [(number, ReportKind.CANCELLED, None, quantity, None, None)]
+        case Expired(number, quantity):
+            return [(number, ReportKind.EXPIRED, None, quantity, None, None)]
+        case Replaced(number, total):
+            return [(number, ReportKind.REPLACED, None, total, None, None)]
+        case _:
+            return []
 
 
 def trade_rows(rows: Iterable[dict[Any, Any]], floor: str) -> list[tuple[object, ...]]:

@@ -71,7 +71,7 @@ class DeskPace:
     group_s: float = 0.002
     """For more requests to share a transaction."""
     answer_s: float = 10.0
-    """For the market to take a batch, before a request is answered UNAVAILABLE."""
+    """For the database to answer, and for the market to take a batch, before a request is UNAVAILABLE."""
     grace_s: float = 0.0
     """After a session ends, before its orders are cancelled."""
     look_s: float = 1.0
@@ -261,7 +261,11 @@ class GatewayDesk:
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._asked.append((asked, future))
         self._has_asked.set()
-        answer = await future
+        try:
+            async with asyncio.timeout(self._pace.answer_s):
+                answer = await future
+        except TimeoutError:
+            return self._unavailable(asked).report  # The database hangs: what it does later, the same again tells.
         if not answer.batch or await self._is_published(answer.batch):
             self._reached("answered")
             return answer.report

@@ -6,7 +6,7 @@ and leaves what is to be posted as *due*. What is due is posted when it is stabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from isocast.floor.events import (
@@ -46,13 +46,17 @@ __all__ = ["SequenceSteps"]
 class SequenceSteps:
     """One gateway's orders, as one floor decides them."""
 
-    def __init__(self, gateway: int, floor: str, stable_tokens: int) -> None:
-        """`stable_tokens`: a token so much later says that one is stable; 0: only arbiters' reports do."""
+    def __init__(self, gateway: int, floor: str, stable_tokens: int, unknown: Callable[[Work, int], None]) -> None:
+        """`stable_tokens`: a token so much later says that one is stable; 0: only arbiters' reports do.
+
+        `unknown` is told of an order of this gateway that is none of its open ones.
+        """
         self.foreign = 0
         """Events about this gateway's accounts that it has not sent, and steps that contradict its books: an alarm."""
         self._gateway = gateway
         self._floor = floor
         self._stable_tokens = stable_tokens
+        self._unknown = unknown
 
     def apply(self, work: Work, outcome: TokenOutcome, highest: int) -> None:
         """One token; `highest` is the floor's last trade after it."""
@@ -177,7 +181,9 @@ class SequenceSteps:
         """The floor has an order: it works, or is refused."""
         order = self._own(work, event.id)
         if order is None or order.life.status is not OrderStatus.PENDING:
-            self.foreign += gateway_of(event.account) == self._gateway and order is None
+            if gateway_of(event.account) == self._gateway and order is None:
+                self.foreign += 1
+                self._unknown(work, event.id)
             return  # A duplicate of one that stands in the sequence changes nothing (settlement 21).
         life = order.life
         if not is_sent(order, event):

@@ -63,6 +63,8 @@ class GatewayPlan:
     customer: str | None = None
     """As whom it hears the sequence; None: wherever there is room."""
     settings: DeskSettings = field(default_factory=DeskSettings)
+    accepts_unknown: bool = False
+    """Trade although the sequence has orders of this gateway that the books do not have."""
     pace: DeskPace = field(default_factory=DeskPace)
 
 
@@ -80,6 +82,7 @@ async def serve_gateway(
         members = sum(node.role is NodeRole.PRIMARY_RECEIVER for node in plan.market.nodes)
         settings = replace(plan.settings, stable_tokens=plan.settings.stable_tokens or members)
         books = TradingBooks(database, settings)
+        books.refuses_unknown = not plan.accepts_unknown
         desk = await stack.enter_async_context(GatewayDesk(database, books, publisher.send, pace=plan.pace))
 
         @asynccontextmanager
@@ -103,6 +106,7 @@ async def serve_gateway(
                 # Whoever came earlier would trade on a floor of the past. The token of the mark counts, too: what was
                 # published just before may be in it.
                 await desk.until_applied(await here)
+                books.refuses_unknown = False
                 ready()
                 for way in ways:
                     group.create_task(_served(way, desk))

@@ -150,11 +150,15 @@ class TradingBooks:
         """Committed and not published, in order."""
         self.published = 0
         """All batches up to this one are published."""
-        self._steps = SequenceSteps(self.gateway, self.settings.floor, self.settings.stable_tokens)
+        chosen = self.settings
+        self._steps = SequenceSteps(self.gateway, chosen.floor, chosen.stable_tokens, self._insist_on)
         self.busted = 0
         """Trades of its accounts that became void."""
         self._followed = 0
         """Up to which token this view's sequence was compared with the books."""
+        self.refuses_unknown = False
+        """While what happened before the start is heard: an order of this gateway that the books do not have is more
+        than somebody's forgery, because the books may be older than the sequence."""
         self._currency = cash(self.settings.currency)
         self._currencies = {symbol: cash(currency) for symbol, currency in self.settings.currencies.items()}
         self._database = database
@@ -466,6 +470,17 @@ class TradingBooks:
     def _closed(self, connection: Connection, account: int, number: int) -> OrderLife | None:
         query = f"SELECT {ORDER_COLUMNS} FROM orders WHERE account = ? AND number = ?"  # noqa: S608 - our own names
         return next((order_of(row).life for row in rows_of(connection, query, (account, number))), None)
+
+    def _insist_on(self, work: Work, order: int) -> None:
+        """LedgerError where an order of this gateway stands in the sequence, and was never in these books."""
+        account, number = split_id(order)
+        if self.refuses_unknown and self._closed(work.connection, account, number) is None:
+            place = self._database.place
+            text = (
+                f"the sequence has order {number} of account {account}, which {place} does not: these books are older"
+                " than the sequence, such as from a backup. Restore the newest copy; what it lacks, nobody has reserved"
+            )
+            raise LedgerError(LedgerFault.UNSOUND, text)
 
     def _cancel(self, work: Work, asked: Asked, request: CancelRequest) -> TradeReport:
         order = self._meant(work, asked.account, request.original_id)

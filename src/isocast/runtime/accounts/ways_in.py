@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from isocast.orders.desk import Desk
+from isocast.runtime.accounts.fix.connection import LoopTime
 from isocast.runtime.accounts.fix.orders_door import OrdersDoor
-from isocast.runtime.accounts.fix.server import FixServer, LoopTime
+from isocast.runtime.accounts.fix.server import FixServer
 from isocast.runtime.accounts.fix.store import SessionStore
 from isocast.runtime.accounts.serving import WayIn
 from isocast.runtime.accounts.web import TradingService, serve_traders

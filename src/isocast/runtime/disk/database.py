@@ -26,6 +26,7 @@ WRITER = "writer"
 """The row of the settings that a writer locks."""
 _WAIT_S = 30
 """For the lock of a writer: thousands of changes."""
+_CONNECT_S = 10
 _SCHEMES = ("sqlite", "postgresql")
 
 
@@ -70,9 +71,8 @@ class Database:
     def wait_at_most(self, seconds: float) -> None:
         """For the lock of a writer, from the next connection on; whoever waits longer is refused."""
         self._engine.dispose()
-        if self.is_sqlite:
-            pragma = f"PRAGMA busy_timeout = {seconds * 1_000:.0f}"
-            event.listen(self._engine, "connect", lambda raw, _: raw.execute(pragma))
+        setting = f"PRAGMA busy_timeout = {seconds * 1_000:.0f}" if self.is_sqlite else _lock_timeout(seconds)
+        event.listen(self._engine, "connect", lambda raw, _: _tell(raw, setting))
 
     @property
     def file(self) -> Path | None:
@@ -152,4 +152,18 @@ def _sqlite_engine(place: URL) -> Engine:
 
 
 def _postgresql_engine(place: URL) -> Engine:
-    return create_engine(place, hide_parameters=True, pool_pre_ping=True)
+    """Nobody waits for ever: neither for a server that vanished, nor for whoever holds the lock."""
+    limits = {"connect_timeout": _CONNECT_S, "tcp_user_timeout": _WAIT_S * 1_000, "keepalives_idle": _CONNECT_S}
+    engine = create_engine(place, connect_args=limits, hide_parameters=True, pool_pre_ping=True)
+    event.listen(engine, "connect", lambda raw, _: _tell(raw, _lock_timeout(_WAIT_S)))
+    return engine
+
+
+def _lock_timeout(seconds: float) -> str:
+    return f"SET lock_timeout = {max(1, round(seconds * 1_000))}"
+
+
+def _tell(raw: Any, setting: str) -> None:  # noqa: ANN401 - a connection of either driver
+    """A setting of a new connection, for all of its transactions."""
+    raw.execute(setting)
+    raw.commit()

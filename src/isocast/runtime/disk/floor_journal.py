@@ -26,7 +26,6 @@ from isocast.floor.transcripts import transcript_of_step
 from isocast.runtime.disk.journal_reader import JournalReader
 from isocast.terms.errors import JournalError, LocalProtocolError
 from isocast.terms.ids import NodeId
-from isocast.wire.opaque import is_opaque, read_opaque_or_none
 
 __all__ = ["FloorDifference", "FloorVerdict", "JournalFloor", "SteppedTrade", "floors_of"]
 
@@ -104,16 +103,10 @@ class _FastFollower(FloorFollower):
 
 def _messages(where: Path, reach: Reach | None) -> Iterator[tuple[int, int, NodeId, FloorMessage]]:
     """All opaque messages of a journal: token, instant, source, message."""
-    for block in JournalReader(where).blocks():
-        header = block.header
+    for header, source, sequence, _, message in JournalReader(where).opaque_messages():
         if reach is not None:
             reach(header.next_sequence)
-        for place, (source, _, _, payload) in enumerate(block.messages()):
-            if not is_opaque(payload):
-                continue
-            for message in read_opaque_or_none(payload) or ():
-                heard = FloorMessage(header.first_sequence + place, message.topic, message.payload)
-                yield header.token_number, header.instant, source, heard
+        yield header.token_number, header.instant, source, FloorMessage(sequence, message.topic, message.payload)
 
 
 def floors_of(where: Path) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from isocast.runtime.disk.journal import Position
 from isocast.runtime.disk.journal_segments import Segment, SegmentFile, open_segment, segment_files
@@ -25,12 +25,14 @@ from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader
 from isocast.wire.journal_blocks import BlockView, JournalMessage, ReleasedBlock, encode_block
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NUMBER
+from isocast.wire.opaque import OpaqueMessage, is_opaque, read_opaque_or_none
 from isocast.wire.packets import SHORT_DIGEST_BYTES, ReleasedPacket, payload_digest
 
 __all__ = [
     "UNKNOWN_SOURCE",
     "JournalCursor",
     "JournalReader",
+    "PlacedMessage",
     "SegmentSummary",
     "block_bodies",
     "blocks_of",
@@ -80,6 +82,18 @@ class _Index:
             self._offsets.append(offset)
 
 
+class PlacedMessage(NamedTuple):
+    """An opaque message where a journal has it."""
+
+    header: BlockHeader
+    """Of its token."""
+    source: NodeId
+    sequence: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    """Of the messages that share a sequence, which one it is."""
+    message: OpaqueMessage
+
+
 class JournalReader:
     """A journal that is asked for ranges of sequences; it remembers where blocks begin."""
 
@@ -112,6 +126,15 @@ class JournalReader:
                     return
                 if file != files[-1]:
                     segment.insist_on_end()
+
+    def opaque_messages(self) -> Iterator[PlacedMessage]:
+        """All opaque messages, in the order of the sequence."""
+        for block in self.blocks():
+            first = block.header.first_sequence
+            for place, (source, _, _, payload) in enumerate(block.messages()):
+                if is_opaque(payload):
+                    for index, message in enumerate(read_opaque_or_none(payload) or ()):
+                        yield PlacedMessage(block.header, source, first + place, index, message)
 
     def span(self) -> tuple[int, int] | None:
         """The first sequence that is kept, and the one after the last whole block; None for an empty journal."""

@@ -23,9 +23,10 @@ from tests.runtime.accounts.fix.transcripts import (
 from tests.runtime.worlds import market_file
 
 from isocast.orders.desk import Login, NewOrder, TradeReport, TradingRequest
+from isocast.runtime.accounts.fix.connection import FixBounds, LoopTime
 from isocast.runtime.accounts.fix.messages import decode
 from isocast.runtime.accounts.fix.orders_door import OrdersDoor
-from isocast.runtime.accounts.fix.server import FixBounds, FixServer, LoopTime, is_loopback
+from isocast.runtime.accounts.fix.server import FixServer, is_loopback
 from isocast.runtime.accounts.fix.store import SessionStore
 from isocast.runtime.market.certificates import init_certificates
 from isocast.runtime.market.file import load_market
@@ -290,7 +291,7 @@ def test_an_order_that_was_not_done_when_the_server_fell_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is counted when the desk has it: not lost, and not entered twice."""
-    monkeypatch.setattr("isocast.runtime.accounts.fix.server._ENDING_S", 0.01)
+    monkeypatch.setattr("isocast.runtime.accounts.fix.connection.ENDING_S", 0.01)
 
     async def story(stage: Stage) -> None:
         slow = SlowDesk(stage)

@@ -31,9 +31,10 @@ from pathlib import Path
 from tests.runtime.accounts.fake_desk import START_NS, FakeDesk
 
 from isocast.orders.desk import Reason, ReportKind, TradeReport
+from isocast.runtime.accounts.fix.connection import FixBounds, Outgoing
 from isocast.runtime.accounts.fix.messages import Field, Message, utc_text
 from isocast.runtime.accounts.fix.orders_door import OrdersDoor, units_of
-from isocast.runtime.accounts.fix.server import Application, FixBounds, FixServer, Outgoing
+from isocast.runtime.accounts.fix.server import Application, FixServer
 from isocast.runtime.accounts.fix.store import SessionStore
 
 OURS, THEIRS = "ISOCAST", "TRADER"

@@ -31,9 +31,9 @@ from isocast.orders.desk import (
     TradingRequest,
 )
 from isocast.orders.needs import Side
+from isocast.runtime.accounts.fix.connection import Outgoing
 from isocast.runtime.accounts.fix.dictionary import group_entries
 from isocast.runtime.accounts.fix.messages import Field, Message, instant_of, sanitized, utc_text
-from isocast.runtime.accounts.fix.server import Outgoing
 
 __all__ = ["CANCEL_REASONS", "EXEC_TYPES", "ORDER_REASONS", "ORDER_STATES", "OrdersDoor", "price_text", "units_of"]
 

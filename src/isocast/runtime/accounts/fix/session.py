@@ -1,9 +1,10 @@
 """The FIX session as a machine: bytes and instants go in, effects come out, and nothing here reads a clock or a socket.
 
-A session outlives its connections: its two numbers go on where they were. It begins here with a Logon whose sender is
-known already (`logon_fault` says what a Logon lacks, and whoever owns the connection asks for the password). From then
-on each frame is, in this order, decoded (garbled ones are ignored), looked up in the dictionary, checked for its
-sender and time, and put in its place in the sequence: what is too high waits until the gap before it is filled.
+A session outlives its connections: its two numbers go on where they were. As acceptor it begins with a Logon whose
+sender is known already (`log_on`; `logon_fault` says what a Logon lacks, and whoever owns the connection asks for the
+password), as initiator with a Logon of our own (`begin`). From then on each frame is, in this order, decoded (garbled
+ones are ignored), looked up in the dictionary, checked for its sender and time, and put in its place in the sequence:
+what is too high waits until the gap before it is filled.
 
 The law of the numbers: `next_in` rises by one for each message that is processed in its place, and by a gap fill or a
 reset; `next_out` by one for each message sent for the first time. Only Reset (Forget) lowers them.
@@ -49,6 +50,8 @@ LATENCY_NS_MAX: Final = 120_000_000_000
 HEARTBEAT_S_MAX: Final = 3_600
 WAITING_MAX: Final = 256
 """Messages that wait for a gap to be filled, at most 16 KiB each. What is beyond is asked for again afterwards."""
+LOGON_NS: Final = 10_000_000_000
+"""For the other side to answer our Logon."""
 LOGOUT_NS: Final = 2_000_000_000
 """For the other side to answer our Logout."""
 _TEST_TEXT: Final = "TEST"
@@ -145,14 +148,19 @@ def _is_out_of_time(message: Message, now: int) -> bool:
 class Session:
     """One side of a session, between its Logon and the end of the connection."""
 
-    def __init__(self, ours: str, theirs: str, next_in: int = 1, next_out: int = 1) -> None:
-        """`ours` and `theirs` are the CompIDs; the numbers are those that the store kept."""
+    def __init__(
+        self, ours: str, theirs: str, next_in: int = 1, next_out: int = 1, *, takes: frozenset[str] = APPLICATION
+    ) -> None:
+        """`ours` and `theirs` are the CompIDs; the numbers are those that the store kept; `takes` is delivered."""
         self.next_in = next_in
         self.next_out = next_out
         self.is_open = False
         self.garbled = 0
         self._ours = ours
         self._theirs = theirs
+        self._takes = takes
+        self._awaits_logon = False
+        """We have logged on, and wait for the answer."""
         self._waiting: dict[int, Message] = {}
         self._asked_to = 0
         """The gap that was asked for ends here; it is filled when `next_in` is beyond it."""
@@ -177,6 +185,25 @@ class Session:
         self._go_on(now)
         return self._taken()
 
+    def begin(
+        self, heartbeat_s: int, credentials: Iterable[Field] = (), *, now: int, resets: bool = False
+    ) -> tuple[Effect, ...]:
+        """We are the initiator, and log on; with `resets` both sides are asked to begin again at 1."""
+        self.is_open = self._awaits_logon = True
+        self._heard_at = now
+        self._interval_ns = heartbeat_s * 1_000_000_000
+        if resets:
+            self.next_in = self.next_out = 1
+            self._effects.append(Forget())
+        body = [(98, "0"), (108, str(heartbeat_s)), *([(141, "Y")] if resets else []), *credentials]
+        self._say(_LOGON, body, now)
+        return self._taken()
+
+    @property
+    def is_logged_on(self) -> bool:
+        """Whether both sides have."""
+        return self.is_open and not self._awaits_logon
+
     def receive(self, frame: bytes, now: int) -> tuple[Effect, ...]:
         """One frame of the stream."""
         message = decode(frame)
@@ -197,6 +224,9 @@ class Session:
             return ()
         if self._leaves_at is not None and now >= self._leaves_at:
             self._close("no answer to our Logout")
+        elif self._awaits_logon:
+            if now >= self._heard_at + LOGON_NS:
+                self._close("no answer to our Logon")
         elif self._interval_ns and now >= self._heard_at + self._share(_DEAD_TENTHS):
             self._close("nothing heard for 2.4 heartbeats")
         elif self._interval_ns and not self._is_testing and now >= self._heard_at + self._share(_TEST_TENTHS):
@@ -211,7 +241,9 @@ class Session:
         if not self.is_open:
             return None
         due = [] if self._leaves_at is None else [self._leaves_at]
-        if self._interval_ns:
+        if self._awaits_logon:
+            due.append(self._heard_at + LOGON_NS)
+        elif self._interval_ns:
             due.append(self._heard_at + self._share(_DEAD_TENTHS))
             if not self._is_testing:
                 due += [self._heard_at + self._share(_TEST_TENTHS), self._sent_at + self._interval_ns]
@@ -225,11 +257,17 @@ class Session:
         """
         self._heard_at = max(self._heard_at, now)
 
-    def send(self, kind: str, body: Iterable[Field], now: int, report: int = 0) -> tuple[Effect, ...]:
-        """An application message of ours; nothing once the session is over."""
+    def send(
+        self, kind: str, body: Iterable[Field], now: int, report: int = 0, *, is_again: bool = False
+    ) -> tuple[Effect, ...]:
+        """An application message of ours; nothing once the session is over.
+
+        `is_again` says that it may have been sent under another number (PossResend, 97): the other side looks at its
+        id.
+        """
         if not self.is_open:
             return ()
-        self._say(kind, body, now, report=report)
+        self._say(kind, body, now, routes=[(97, "Y")] if is_again else (), report=report)
         return self._taken()
 
     def log_out(self, text: str, now: int) -> tuple[Effect, ...]:
@@ -247,8 +285,8 @@ class Session:
             if message is None:
                 continue
             self._fill(first, number, now)
-            header = [(tag, value) for tag, value in message.fields if tag in {34, 49, 56} or tag in _REVERSED]
-            body = [(tag, value) for tag, value in message.fields if tag not in {8, 9, 10, 34, 35, 49, 52, 56}]
+            header = [(tag, value) for tag, value in message.fields if tag in {34, 49, 56, 97} or tag in _REVERSED]
+            body = [(tag, value) for tag, value in message.fields if tag not in {8, 9, 10, 34, 35, 49, 52, 56, 97}]
             body = [field for field in body if field[0] not in _REVERSED]
             again = [*header, (43, "Y"), (52, utc_text(now)), (122, message.first[52])]
             self._emit(encode(message.kind, again, body), now)
@@ -271,6 +309,9 @@ class Session:
     def _enter(self, message: Message, now: int) -> None:
         if message.begin != BEGIN_STRING:
             self._log_out("Incorrect BeginString", now)
+            return
+        if self._awaits_logon and message.kind not in (_LOGON, _LOGOUT):
+            self._close("the first message is no Logon")
             return
         if self._leaves_at is not None and message.kind not in (_LOGOUT, _RESEND_REQUEST):
             return  # We said that we leave: what is not counted is asked for after the next Logon.
@@ -316,7 +357,7 @@ class Session:
         """A message in its place."""
         if message.kind == _TEST_REQUEST:
             self._say(_HEARTBEAT, [(112, message.first[112])], now)
-        elif message.kind in APPLICATION:
+        elif message.kind in self._takes:
             self._effects.append(Deliver(message))
         elif message.kind not in ADMIN:
             body = [(45, message.first[34]), (58, "Unsupported Message Type"), (372, message.kind), (380, "3")]
@@ -371,6 +412,9 @@ class Session:
             self._reject(message, trouble, now)
             return
         resets = message.first.get(141) == "Y"
+        if self._awaits_logon:
+            self._on_logon_answer(message, now, resets=resets)
+            return
         if resets:
             self.next_in = self.next_out = 1
             self._asked_to = 0
@@ -389,6 +433,19 @@ class Session:
             self.next_in += 1
         self._on_next_expected(int(message.first.get(789, ours)), ours, now)
 
+    def _on_logon_answer(self, message: Message, now: int, *, resets: bool) -> None:
+        """The acceptor is here. One that begins again by itself asks for what it lacks of ours by its numbers."""
+        if resets:
+            self.next_in = 1
+        if message.number < self.next_in:
+            self._end_too_low(message, now)
+            return
+        self._awaits_logon = False
+        if message.number > self.next_in:
+            self._too_high(message, now)
+        else:
+            self.next_in += 1
+
     def _on_next_expected(self, wanted: int, ours: int, now: int) -> None:
         """NextExpectedMsgSeqNum (789): what they lack before our Logon is sent without being asked for."""
         if wanted < ours:
@@ -403,7 +460,8 @@ class Session:
             self._say(_LOGOUT, [], now)
         if message.number == self.next_in:
             self.next_in += 1
-        self._close("Logout")
+        text = message.first.get(58, "")
+        self._close(f"Logout: {text}" if text else "Logout")
 
     def _on_resend_request(self, message: Message, now: int) -> None:
         """Served whatever its own number: the other side may lack what it needs to number it well."""
