@@ -46,6 +46,7 @@ def test_a_run_that_would_fill_memory_is_refused_before_a_byte_is_written(
 ) -> None:
     """25 seconds at 4 receivers: 25 GB, on a machine that has 24."""
     fake_disk(monkeypatch, 24 * GB)
+    monkeypatch.setattr(scratch.Room, "warm", lambda *_: pytest.fail("it would write"))
     with pytest.raises(SystemExit) as ended, scratch.folder(None, 25 * GB, within=tmp_path, warm=True):
         pytest.fail("it began")
     assert ended.value.code == 2
