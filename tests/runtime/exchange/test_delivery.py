@@ -285,7 +285,7 @@ def test_an_exchange_that_lost_its_numbers_is_served_again_after_a_reset(tmp_pat
         await hall.kill_delivery()
         await hall.open_delivery(resets=True)
         hall.sequence.say(order(8, Side.BUY, 1, 10), order(9, Side.BUY, 1, 10))
-        # The exchange tells all of its reports again: its numbers said that nothing was sent.
+        # Whatever the exchange tells again is published once.
         await until_told(hall, DIRECTED + 2)
         told, answers, _ = outcome(hall)
         assert answers[: len(before[1])] == before[1]
