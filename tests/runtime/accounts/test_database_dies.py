@@ -56,7 +56,7 @@ async def traded(server: PostgreSQL, killer: Killer | None) -> Outcome:
     server.empty()
     hall = Hall(server.url)
     if killer is not None:
-        hall.reached = killer.at(hall.reached)  # type: ignore[method-assign]
+        hall.reached = killer.at(hall.reached)  # type: ignore[method-assign, assignment]
     await hall.open()
     try:
         await hall.follow()
