@@ -95,6 +95,7 @@ def test_show_says_how_far_it_has_come(tmp_path: Path, capsys: pytest.CaptureFix
     assert "7.1" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("own_logs")
 @pytest.mark.parametrize("fix", ["9878", "host:", ":1", "host:x", "host:70000"])
 def test_what_is_no_place_is_refused(fix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--config", str(market_file(tmp_path)), "--exchange", CODE, "--source", "floor"]

@@ -39,4 +39,5 @@ def test_frames(name: str, schema: StructType) -> None:
 
 @pytest.mark.parametrize("name", EXPORT_COLUMNS)
 def test_files(name: str) -> None:
-    assert columns_of(f"books/{name}.parquet") == [(column, TYPES[kind]) for column, kind in EXPORT_COLUMNS[name].items()]
+    columns = EXPORT_COLUMNS[name]
+    assert columns_of(f"books/{name}.parquet") == [(column, TYPES[kind]) for column, kind in columns.items()]

@@ -129,8 +129,10 @@ def run(
     from isocast.runtime.watch.status import Alarms
 
     market = load_market(find_market(config))
+    folder = _folder(market, exchange)
     if not market.dumpable:
         forbid_dumps()  # Before a key is read.
+    acceptor = session.acceptor(exchange)
     configure_logs(level=LogLevel.ERROR)
     alarms = Alarms()
 
@@ -138,9 +140,7 @@ def run(
         if alarms.raise_alarm(f"{code}: {text}", text, remedy, time_ns()):
             note(f"isocast: {text} ({remedy})")
 
-    folder = _folder(market, exchange)
     pace = DeliveryPace(window=window)
-    acceptor = session.acceptor(exchange)
     plan = ExchangePlan(market, exchange, source, acceptor, folder, customer, session.reset, pace)
 
     async def serve() -> None:

@@ -7,7 +7,7 @@ from tests.runtime.exchange.halls import CODE, order
 from tests.runtime.exchange.test_directing import ended, working
 
 from isocast.floor.codec import encode_event, floor_topic
-from isocast.floor.events import Cancel
+from isocast.floor.events import Cancel, Event
 from isocast.lake.transforms.deliveries import exchange_departures, exchange_reports
 from isocast.orders.exchange import ExchangeAnswer, answers_topic, encode_answer
 from isocast.terms.market import Side
@@ -16,7 +16,7 @@ SCHEMA = (
     "stripe long, sequence long, index long, token long, instant_ns long, topic string, payload binary, receiver long"
 )
 FIRST = order(1, Side.BUY, 100, 10)
-SAID = [
+SAID: list[Event | ExchangeAnswer] = [
     FIRST,
     order(2, Side.BUY, 1, 10),
     Cancel(FIRST.id, 1),

@@ -183,7 +183,7 @@ def test_both_sides_die_again_and_again(tmp_path: Path) -> None:
         story(tmp_path / name, work)
 
 
-class Forgetful(example().Exchange):  # type: ignore[misc, name-defined]  # of a file
+class Forgetful(example().Exchange):  # type: ignore[misc]  # of a file
     """Loses the first request after it was counted, as one does that is killed between session and books."""
 
     lost: Message | None = None
@@ -213,7 +213,7 @@ def test_what_an_exchange_forgot_is_sent_again_under_the_same_id(tmp_path: Path)
     story(tmp_path, work, exchange=lambda folder: Forgetful(folder, ["ISO"]))
 
 
-class Silent(example().Exchange):  # type: ignore[misc, name-defined]  # of a file
+class Silent(example().Exchange):  # type: ignore[misc]  # of a file
     """Takes, and says nothing until it is asked to."""
 
     def __init__(self, folder: Path) -> None:
@@ -285,7 +285,7 @@ def test_an_exchange_that_lost_its_numbers_is_served_again_after_a_reset(tmp_pat
         await hall.kill_delivery()
         await hall.open_delivery(resets=True)
         hall.sequence.say(order(8, Side.BUY, 1, 10), order(9, Side.BUY, 1, 10))
-        # The exchange tells all of its reports again: its numbers said that nothing was sent.
+        # Whatever the exchange tells again is published once.
         await until_told(hall, DIRECTED + 2)
         told, answers, _ = outcome(hall)
         assert answers[: len(before[1])] == before[1]
@@ -294,7 +294,7 @@ def test_an_exchange_that_lost_its_numbers_is_served_again_after_a_reset(tmp_pat
     story(tmp_path, work)
 
 
-class Rejecting(example().Exchange):  # type: ignore[misc, name-defined]  # of a file
+class Rejecting(example().Exchange):  # type: ignore[misc]  # of a file
     """Answers with what FIX has for messages that nobody understands, and with nonsense."""
 
     async def handle(self, message: Message) -> Sequence[Outgoing]:
