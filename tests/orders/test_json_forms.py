@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -12,22 +13,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocast.orders.desk import (
+    BidRequest,
     CancelRequest,
     Lifetime,
+    LotKind,
+    LotRequest,
     NewOrder,
     OrderKind,
     OrderStatus,
     Reason,
     ReplaceRequest,
     ReportKind,
+    RevealRequest,
+    SealedBidRequest,
+    TakeRequest,
     TradeReport,
     TradingRequest,
 )
 from isocast.orders.json_forms import (
     PRICE_MAX,
     QUANTITY_MAX,
+    bid_of,
     cancel_of,
     instant_text,
+    lot_of,
     order_of,
     price_text,
     price_units,
@@ -37,10 +46,13 @@ from isocast.orders.json_forms import (
     report_fields,
     report_of,
     request_fields,
+    reveal_of,
+    sealed_bid_of,
+    take_of,
 )
 from isocast.orders.needs import Side
-from isocast.runtime.accounts.web_forms import CANCEL, ORDER, REPLACE
-from isocast.runtime.net.json_service import read_body
+from isocast.runtime.accounts.web_forms import BID, CANCEL, LOT, ORDER, REPLACE, REVEAL, SEALED_BID, TAKE
+from isocast.runtime.net.json_service import Fields, read_body
 from isocast.terms.errors import RemoteProtocolError
 
 PRICES = st.integers(0, PRICE_MAX)
@@ -79,7 +91,7 @@ ORDERS = st.builds(
     symbol=st.sampled_from(["ISO", "BRK.B"]),
     side=st.sampled_from(Side),
     quantity=QUANTITIES,
-    kind=st.sampled_from(OrderKind),
+    kind=st.sampled_from([OrderKind.LIMIT, OrderKind.MARKET, OrderKind.STOP, OrderKind.STOP_LIMIT]),
     price=st.none() | PRICES,
     trigger=st.none() | PRICES,
     lifetime=st.sampled_from(Lifetime),
@@ -104,6 +116,23 @@ def test_a_service_reads_what_a_client_writes(request: TradingRequest) -> None:
             assert cancel_of(read_body(raw, CANCEL)) == request
         case ReplaceRequest():
             assert replace_of(read_body(raw, REPLACE)) == request
+
+
+@pytest.mark.parametrize(
+    "request_, fields, read",
+    [
+        (TakeRequest("a", 2**64 - 1, 5), TAKE, take_of),
+        (LotRequest("a", "ISO", LotKind.SECOND_PRICE, 5, 100, 10**18, 10**9, 7), LOT, lot_of),
+        (LotRequest("a", "ISO", LotKind.DUTCH, 5, 100, start=200, step=1), LOT, lot_of),
+        (SealedBidRequest("a", 7, 100, "ab" * 32), SEALED_BID, sealed_bid_of),
+        (RevealRequest("a", "b", 100, "ab" * 16), REVEAL, reveal_of),
+        (BidRequest("a", 7, 5, 100), BID, bid_of),
+    ],
+)
+def test_offers_lots_and_bids_are_read_as_they_are_written(
+    request_: TradingRequest, fields: Fields, read: Callable[[Any], TradingRequest]
+) -> None:
+    assert read(read_body(json.dumps(request_fields(request_)).encode(), fields)) == request_
 
 
 REPORTS = st.builds(

@@ -41,6 +41,7 @@ class MemorySequence:
 
     def __init__(self, *events: Event, clock: Callable[[], int] | None = None) -> None:
         """The events are the operator's: what can be traded. Tokens are a millisecond apart, or by a clock."""
+        self.cuts: int = 0
         self._clock = clock or (lambda: (len(self.tokens) + 1) * MS + self.cuts)
         self.tokens: list[TokenMessages] = []
         self.keys: list[bytes] = []
@@ -55,7 +56,6 @@ class MemorySequence:
         self._last: FloorReport | None = None
         """Of a token with trades."""
         self._sequence = 0
-        self.cuts = 0
         self._longest = 0
         self._confirmed_at = 0
         """The token of the last trade that a report calls confirmed: it cannot be lost."""

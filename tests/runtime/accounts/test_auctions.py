@@ -156,8 +156,8 @@ def test_a_sealed_sale_from_opening_to_settlement(tmp_path: Path) -> None:
             assert (await has(ada))["USD"] == ("3000.00", "2000.00")
             secret = (80 * UNITS).to_bytes(8, "little")
             assert not any(secret in payload for payload in hall.market.published)
-            early = asyncio.create_task(ada.reveal(bid, clock=lambda: closes))  # A clock that goes fast.
-            late = asyncio.create_task(cid.reveal(other, clock=lambda: closes))
+            early = asyncio.create_task(ada.reveal(bid))  # Whose clock is years ahead.
+            late = asyncio.create_task(cid.reveal(other))
             while not any(one.reason == "wrong phase" for one in await ada.past_reports()):  # noqa: ASYNC110 - it asks
                 await asyncio.sleep(0.01)
             assert not any(secret in payload for payload in hall.market.published)

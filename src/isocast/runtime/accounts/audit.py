@@ -130,8 +130,8 @@ def _cleared(connection: Connection, gateway: int) -> Iterator[tuple[str, int, s
         "SELECT e.key, p.asset, p.amount FROM entries e JOIN postings p ON p.entry = e.number"  # noqa: S608 - our own
         f" WHERE p.account = ? ORDER BY {order}, p.leg"
     )
-    for key, asset, amount in execute(connection, query, (account_number(gateway, CLEARING),)):
-        yield key.rpartition("/")[0], gateway, asset, amount
+    for row in execute(connection, query, (account_number(gateway, CLEARING),)):
+        yield str(row.key).rpartition("/")[0], gateway, row.asset, int(row.amount)
 
 
 def check_reserved(database: AccountsDatabase) -> None:

@@ -593,13 +593,13 @@ class Trader:
             raise
         return bid
 
-    async def reveal(self, bid: KeptBid, *, clock: Callable[[], int] = time_ns) -> OrderReport:
+    async def reveal(self, bid: KeptBid) -> OrderReport:
         """Wait until the lot of a sealed bid is closed, and open the bid; TraderRefusedError where it does not count.
 
         Sent too early by a clock that goes fast, it is sent again: the gateway tells nobody of one that is too early.
         """
         pause = _REVEAL_PAUSE_S
-        await asyncio.sleep(max(0, bid.closes_at - clock()) / SECOND)
+        await asyncio.sleep(max(0, bid.closes_at - time_ns()) / SECOND)
         while True:
             try:
                 return await self._revealed(RevealRequest(self._own_id(None), bid.client_id, bid.price, bid.nonce))
