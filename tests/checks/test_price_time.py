@@ -82,17 +82,17 @@ def with_fields(said: FloorSaid, kind: str, **fields: object) -> FloorSaid:
     return FloorSaid(said.kind, {**said.fields, **fields}) if said.kind == kind else said
 
 
-CONTINUOUS = [
+CONTINUOUS: list[list[Event]] = [
     [Directory("ISO", phase=Phase.OPEN)],
     [order(1, SELL, 10, 101), order(2, SELL, 10, 100), order(3, SELL, 10, 100), order(4, BUY, 5, 101)],
 ]
-CALL = [
+CALL: list[list[Event]] = [
     [Directory("ISO", phase=Phase.PRE_OPEN, share=Share.PRO_RATA)],
     [order(1, BUY, 60, 101), order(2, BUY, 40, 101), order(3, BUY, 5, 105), order(4, SELL, 55, 100)],
     [Status("ISO", Phase.OPEN)],
 ]
 NONCE = bytes(range(16))
-SEALED = [
+SEALED: list[list[Event]] = [
     [Directory("ISO", phase=Phase.OPEN)],
     [Lot(1, 1, "ISO", AuctionKind.SECOND_PRICE, 3, reserve=50, closes_at=4, window_ns=2, forfeit=1)],
     [Commit(2, 2, 1, 100, commitment(80, NONCE, 2, 1)), Commit(3, 3, 1, 100, commitment(95, NONCE, 3, 1))],
@@ -141,29 +141,29 @@ def test_a_sealed_lot_for_the_second_bidder_or_at_the_first_price_breaks_t4() ->
 def test_reports_that_are_no_path_break_t6() -> None:
     too_much = told(CONTINUOUS, lambda said: with_fields(said, "trade", quantity=7))
     assert "order 4 trades 7" in next(one.text for one in too_much if one.property == "T6")
-    gone = [*CONTINUOUS, [Cancel(2, 2)], [Cancel(1, 1, 4)]]
+    gone: list[list[Event]] = [*CONTINUOUS, [Cancel(2, 2)], [Cancel(1, 1, 4)]]
     assert told(gone, lambda said: said) == []
     wrong = told(gone, lambda said: with_fields(said, "cancelled", id=2))
     assert [one.text for one in wrong if one.property == "T6"] == ["order 2 is cancelled, and does not work"]
 
 
 def test_a_bid_that_is_opened_early_or_to_something_else_breaks_t7() -> None:
-    early = [*SEALED[:3], [], *SEALED[3:]]
+    early: list[list[Event]] = [*SEALED[:3], [], *SEALED[3:]]
     early[2], early[4] = [*SEALED[2], Reveal(2, 2, 80, NONCE)], [Reveal(3, 3, 95, NONCE)]
     assert told(early, lambda said: said) == []
     found = told(early, lambda said: None if said.kind == "refused" else said)
     assert [one.text for one in found if one.property == "T7"] == ["bid 2 of lot 1 is opened before the close"]
-    other = [*SEALED[:3], [Reveal(2, 2, 81, NONCE)], [], []]
+    other: list[list[Event]] = [*SEALED[:3], [Reveal(2, 2, 81, NONCE)], [], []]
     found = told(other, lambda said: None if said.kind == "refused" else said)
     assert "bid 2 of lot 1 opens to what was not committed" in [one.text for one in found]
 
 
 def test_an_entry_behind_a_later_one_of_its_account_breaks_t8() -> None:
-    overtaken = [CONTINUOUS[0], [order(5, BUY, 1, 90, account=9), order(4, BUY, 1, 90, account=9)]]
+    overtaken: list[list[Event]] = [CONTINUOUS[0], [order(5, BUY, 1, 90, account=9), order(4, BUY, 1, 90, account=9)]]
     assert [one.text for one in judged(transcripts(Floor(), overtaken))] == [
         "entry 4 of account 9 stands behind its entry 5"
     ]
-    twice = [CONTINUOUS[0], [order(5, BUY, 1, 90, account=9), order(5, BUY, 1, 90, account=9)]]
+    twice: list[list[Event]] = [CONTINUOUS[0], [order(5, BUY, 1, 90, account=9), order(5, BUY, 1, 90, account=9)]]
     assert judged(transcripts(Floor(), twice)) == []
 
 
