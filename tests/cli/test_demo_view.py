@@ -21,6 +21,7 @@ from isocast.runtime.market.model import Market
 from isocast.runtime.operate.supervisor import ChildState
 from isocast.runtime.watch.status import NodeStatus, StatusAnswer, Target
 from isocast.terms.instants import SECOND
+from isocast.terms.market import Mic
 from isocast.trials.demo.cast import Tone
 from isocast.trials.demo.floor_record import FloorRecord
 from isocast.trials.demo.show import Phase, Show, ShowSettings
@@ -303,6 +304,16 @@ def test_the_summary_says_what_the_journals_prove(market: Market) -> None:
     assert "early       none" in text
     assert "WRONG" not in text
     assert max(map(len, text.splitlines())) <= 112
+
+
+def test_events_of_the_markets_own_floor_are_no_fault(market: Market) -> None:
+    """A trade of XISO that is on the tape was published by nobody's feed."""
+    summary = summed_up(market)
+    more = replace(summary, events=summary.events + 2, by_floor={**summary.by_floor, Mic("XISO"): 2})
+    text = "\n".join(summary_lines(more))
+    assert "messages    20 in one sequence with 62 events, of which floors published 60" in text
+    assert "XISO 2, XNYS 60; the same in the journals" in text
+    assert "WRONG" not in text
 
 
 def test_the_summary_says_what_was_wrong(market: Market) -> None:
