@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from tests.trials.demo.canned import FLOOR, NOW, PUBLISHED, canned_market, status_of, write_journals
-from tests.trials.demo.canned_trading import CannedTrading, trading_market
+from tests.trials.demo.canned_trading import CannedTrading, finished, trading_market
 
 from isocast.cli.demo_run import next_steps, summary_lines
 from isocast.cli.demo_trading import floor_words
@@ -242,7 +242,7 @@ def test_the_summary_says_what_the_traders_did(trading: CannedTrading, market: M
     for plan in trading.market.receivers:
         shutil.rmtree(journal_of(trading.market, plan.name))
     trading.write()
-    found = judge_trading(trading.market, is_complete=True)
+    found = finished(judge_trading(trading.market, is_complete=True))
     text = "\n".join(summary_lines(summed_up(market).with_trading(replace(found, agreed={**found.agreed, "tokyo": 5}))))
     assert "traders     London 2, New York 1, Tokyo 1: 4 orders through two gateways, 0 cancels, none refused" in text
     assert "trades      2 trades on XISO, worth 10,000.00 USD: 2 confirmed, none busted\n" in text
@@ -257,7 +257,8 @@ def test_the_summary_says_what_the_traders_did(trading: CannedTrading, market: M
 
 
 def test_what_is_wrong_with_trading_makes_the_demo_fail(trading: CannedTrading, market: Market) -> None:
-    found = replace(judge_trading(trading.market, is_complete=True), faults=("london-gateway: money is missing",))
+    judged = finished(judge_trading(trading.market, is_complete=True))
+    found = replace(judged, faults=("london-gateway: money is missing",))
     summary = summed_up(market).with_trading(found)
     assert summary.faults == ("london-gateway: money is missing",)
     assert "WRONG       london-gateway: money is missing" in "\n".join(summary_lines(summary))
