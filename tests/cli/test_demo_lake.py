@@ -139,8 +139,8 @@ TRADES: dict[str, Any] = {
 def trading_summary(trades: int = 1, sequenced: int = 3) -> TradingSummary:
     none = Quantiles()
     return TradingSummary(
-        floor="XISO", traders=(), orders=3, sequenced=sequenced, cancels=0, trades=trades, confirmed=1, busted=0, value=0,
-        currency="USD", to_tentative=none, to_confirmed=none, tokens_to_confirmed=0, settled=2, unsettled=0,
+        floor="XISO", traders=(), orders=3, sequenced=sequenced, cancels=0, trades=trades, confirmed=1, busted=0,
+        value=0, currency="USD", to_tentative=none, to_confirmed=none, tokens_to_confirmed=0, settled=2, unsettled=0,
         clearing={}, reserved={}, agreeing=7, receivers=7, state="ab", agreed={}, faults=(),
     )  # fmt: skip
 

@@ -51,8 +51,7 @@ def summary_lines(summary: Summary, missing: Sequence[str] = ()) -> Iterator[str
     floors = ", ".join([f"{mic} {count:,}" for mic, count in sorted(summary.by_floor.items())])
     yield from _entry(
         "messages",
-        f"{summary.messages:,} in one sequence with {counted(summary.events, 'event')}"
-        f" of {summary.published:,} published",
+        f"{summary.messages:,} in one sequence with {counted(summary.events, 'event')}{_published(summary)}",
         f"{floors}; the same in the journals of {summary.places} receivers",
     )
     yield from _entry(
@@ -95,6 +94,13 @@ def summary_lines(summary: Summary, missing: Sequence[str] = ()) -> Iterator[str
         rest = [f"and {more} more"] if more > 0 else []
         yield from _entry("WRONG", *summary.faults[:_FAULTS_SHOWN], *rest)
     yield ""
+
+
+def _published(summary: Summary) -> str:
+    """Beside the events of the floors that publish, those of the market's own floor may be in the sequence."""
+    if summary.events > summary.published:
+        return f", of which floors published {summary.published:,}"
+    return f" of {summary.published:,} published"
 
 
 def _left_out(summary: Summary) -> Iterator[str]:

@@ -375,10 +375,11 @@ def _curves(show: Show, width: int) -> RenderableType:
     timing, releases = show.market.timing, show.watch.releases
     chunks = list(show.watch.recent)[-(width - 2) :]
     formula_ns = timing.latency_ns(show.one_way_ns, show.market.impairment.loss)
-    latencies = [_latency(chunk) for chunk in chunks]
+    timed = [chunk for chunk in chunks if chunk.submitted]  # Orders and reports say no instant of their own.
+    latencies = [_latency(chunk) for chunk in timed]
     top_ns = max([1.5 * formula_ns, *latencies])
     styles = ["cyan" if releases.is_unbroken(chunk) else "bold yellow" for chunk in chunks]
-    waits = ["green" if releases.is_unbroken(chunk) else "bold yellow" for chunk in chunks]
+    waits = ["green" if releases.is_unbroken(chunk) else "bold yellow" for chunk in timed]
     last = chunks[-1].skew_ns if chunks else 0
     return Group(
         Text.assemble(" skew ", (f"{last / 1e6:.1f} ms", "bold"), f", 2ε = {timing.skew_bound_ns / 1e6:g} ms"),
@@ -396,7 +397,7 @@ def _curves(show: Show, width: int) -> RenderableType:
 
 def _latency(chunk: Chunk) -> int:
     """Mean submit to first release."""
-    return min(chunk.released.values()) - chunk.submitted if chunk.submitted else 0
+    return min(chunk.released.values()) - chunk.submitted
 
 
 # ---- The picture of the README, one frame of a real demo: `python -m isocast.cli.demo_view docs/assets/demo.svg`.

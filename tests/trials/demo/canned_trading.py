@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tests.runtime.accounts.sequence import MemoryGateway, MemorySequence
 from tests.trials.demo.canned import EPOCH
@@ -30,6 +31,7 @@ from isocast.wire.packets import SHORT_DIGEST_BYTES, payload_digest
 Token = tuple[int, int, list[FloorMessage]]
 TokenChange = Callable[[Sequence[Token]], Sequence[Token]]
 _MOST = 1_200
+ResultT = TypeVar("ResultT")
 
 
 def trading_market(folder: Path) -> Market:
@@ -39,6 +41,16 @@ def trading_market(folder: Path) -> Market:
 
 def seat_of(city: str) -> TraderSeat:
     return next(seat for seat in TRADERS if seat.city == city)
+
+
+def finished(steps: Generator[None, None, ResultT]) -> ResultT:
+    """What comes of some steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: ResultT = end.value
+            return found
 
 
 class CannedTrading:

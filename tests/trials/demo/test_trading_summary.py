@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.runtime.accounts.sequence import MS
-from tests.trials.demo.canned_trading import CannedTrading, Token, seat_of, trading_market
+from tests.trials.demo.canned_trading import CannedTrading, Token, finished, seat_of, trading_market
 
 from isocast.floor.codec import encode_event, floor_topic
 from isocast.floor.events import Order
@@ -63,11 +63,12 @@ def confirm(trading: CannedTrading, *names: str) -> None:
 
 
 def judged(market: Market, *, is_complete: bool = True) -> TradingSummary:
-    return judge_trading(market, is_complete=is_complete)
+    return finished(judge_trading(market, is_complete=is_complete))
 
 
 def read(market: Market) -> tuple[FloorProof, list[GatewayBooks]]:
-    return read_floor_proof(market, market.floors[0]), [read_books(market, gateway) for gateway in GATEWAYS]
+    proof = finished(read_floor_proof(market, market.floors[0]))
+    return proof, [read_books(market, gateway) for gateway in GATEWAYS]
 
 
 def summed_up(proof: FloorProof, books: Sequence[GatewayBooks], *, is_complete: bool = True) -> TradingSummary:
@@ -200,7 +201,7 @@ def test_an_alarm_of_a_receiver_is_a_fault(trading: CannedTrading, market: Marke
     confirm(trading)
     trading.write()
     told = ["tokyo: the floor XISO stops here at token 4"]
-    assert judge_trading(market, is_complete=True, alarms=told).faults == tuple(told)
+    assert finished(judge_trading(market, is_complete=True, alarms=told)).faults == tuple(told)
 
 
 # ---- orders are wrong

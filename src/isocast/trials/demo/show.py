@@ -128,7 +128,7 @@ class Show:
                 # One failed, and the others were only ended for it.
                 raise several.exceptions[0] from None
             self.watch.follow_journals()
-        return self._judge()
+        return await self._judge()
 
     async def _play(self) -> None:
         stage = DemoStage(self.market, self._told, commands=self.settings.commands)
@@ -209,7 +209,7 @@ class Show:
         elif child.state is ChildState.PAUSING and child.name != self.story.victim:
             self.note(Tone.TROUBLE, f"{child.name} ended with code {child.exit_code}: {child.last_line()}")
 
-    def _judge(self) -> Summary:
+    async def _judge(self) -> Summary:
         self.phase = Phase.JUDGING
         self.stopped_at = time.time_ns()
         published = {feed.plan.mic: feed.events for feed in self.feeds}
@@ -226,14 +226,20 @@ class Show:
             rings=len(self.watch.rings),
             published=published,
         )
-        return self._with_trading(summary) if self.market.floors else summary
+        return await self._with_trading(summary) if self.market.floors else summary
 
-    def _with_trading(self, summary: Summary) -> Summary:
+    async def _with_trading(self, summary: Summary) -> Summary:
         from isocast.trials.demo.trading_summary import judge_trading  # noqa: PLC0415 - its packages are an extra's
 
         alarms = [f"{name}: {text}" for name, text in self.watch.ledger.alarms("floor-")]
         complete = not self._abandoned.is_set()
-        return summary.with_trading(judge_trading(self.market, is_complete=complete, alarms=alarms))
+        judging = judge_trading(self.market, is_complete=complete, alarms=alarms)
+        while True:
+            try:
+                next(judging)
+            except StopIteration as end:
+                return summary.with_trading(end.value)
+            await asyncio.sleep(0)  # Whoever wants the demo to end does not wait for all of it.
 
 
 def _must_have_all(plan: NodePlan) -> bool:

@@ -3,8 +3,8 @@
 A trader hears two things from its gateway: the last price of every symbol, and what became of its orders. Every second
 or so it looks, and acts:
 
-    a price moved         mostly it follows the move, or bets against it, by an order that takes what rests there
-    no price moved        mostly it quotes: orders a few ticks off the price, which rest
+    the price moved       mostly it follows the move, or bets against it, by an order that takes what rests there
+    the price stands      mostly it quotes: orders a few ticks off the price, which rest
     it traded             the next look comes sooner
     much of it rests      the oldest order is cancelled
 
@@ -110,19 +110,17 @@ class DemoTrader:
     # What it does ---------------------------------------------------------------------------------
 
     async def _act(self, trader: Trader, draw: Random) -> None:
-        """Look at one symbol, one that moved if there is any, and enter an order."""
+        """Look at one symbol, and enter an order."""
         symbols = {one.symbol: one for one in await trader.symbols() if one.phase == "open" and one.reference}
-        moves = {name: self._move(one) for name, one in symbols.items()}
         if not symbols:
             return  # The floor is not open yet, or no longer.
-        moved = [name for name, move in moves.items() if move]
-        names = moved or list(symbols)
-        name = names[min(int(draw.expovariate(_PREFERENCE)), len(names) - 1)]
+        name = list(symbols)[min(int(draw.expovariate(_PREFERENCE)), len(symbols) - 1)]
+        move = self._move(symbols[name])
         self._seen[name] = symbols[name].reference or Decimal(0)
         try:
-            if draw.random() < (_TAKES_MOVED if moved else _TAKES):
+            if draw.random() < (_TAKES_MOVED if move else _TAKES):
                 follows = draw.random() < 1 / 2
-                await self._take(trader, draw, symbols[name], buys=(moves[name] > 0) is follows)
+                await self._take(trader, draw, symbols[name], buys=(move > 0) is follows)
             else:
                 await self._quote(trader, draw, symbols[name])
             while len(self._resting) > _RESTING_MAX:

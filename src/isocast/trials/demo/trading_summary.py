@@ -8,7 +8,7 @@ trade is posted once at each of its two gateways and no other trade is (T2), and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import NamedTuple
@@ -60,11 +60,12 @@ class FloorProof:
     """What could not be read."""
 
 
-def read_floor_proof(market: Market, table: FloorTable) -> FloorProof:
-    """Compute the floor from every receiver's journal, and read what each receiver kept of it."""
+def read_floor_proof(market: Market, table: FloorTable) -> Generator[None, None, FloorProof]:
+    """Compute the floor from every receiver's journal, and read what each receiver kept of it, journal by journal."""
     proof = FloorProof(FloorRecord(table.code), {}, {}, [])
     longest = 0
     for plan in market.receivers:
+        yield
         try:
             journal = JournalFloor(journal_of(market, plan.name), table.code)
             proof.verdicts[plan.name] = journal.verify()
@@ -167,12 +168,18 @@ class TradingSummary:
         return values
 
 
-def judge_trading(market: Market, *, is_complete: bool, alarms: Sequence[str] = ()) -> TradingSummary:
-    """Read journals and books; `is_complete`: everybody had time to settle. `alarms` are what receivers raised."""
+def judge_trading(
+    market: Market, *, is_complete: bool, alarms: Sequence[str] = ()
+) -> Generator[None, None, TradingSummary]:
+    """Read journals and books, one after the other, so that an event loop gets its turn between two of them.
+
+    `is_complete`: everybody had time to settle. `alarms` are what receivers raised.
+    """
     table = market.floors[0]
-    proof = read_floor_proof(market, table)
+    proof = yield from read_floor_proof(market, table)
     books = []
     for gateway in GATEWAYS:
+        yield
         try:
             books.append(read_books(market, gateway))
         except IsocastError as reason:
