@@ -65,12 +65,12 @@ class _Shown(NamedTuple):
 class _NotingFloor(Floor):
     """Remembers which books a token changed."""
 
-    touched: tuple[str, ...] = ()
+    changed_books: tuple[str, ...] = ()
 
     def end(self) -> list[Report]:
         before = list(self._changed)
         reports = super().end()
-        self.touched = tuple(dict.fromkeys([*before, *self._changed]))
+        self.changed_books = tuple(dict.fromkeys([*before, *self._changed]))
         return reports
 
 
@@ -111,7 +111,7 @@ class FloorMarketData:
             return np.empty(0, EVENT_DTYPE)
         floor = self.follower.floor
         self._rows, self._instant = [], step.instant
-        touched = dict.fromkeys(getattr(floor, "touched", ()))
+        touched = dict.fromkeys(getattr(floor, "changed_books", ()))
         day = self._day_of(step.instant)
         if day != self._day:
             self._day = day

@@ -13,7 +13,21 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from isocast.floor.codec import decode_event, floor_topic
-from isocast.floor.events import Bid, Cancel, Commit, Directory, Event, Lot, Order, Replace, Reveal, Status, Take
+from isocast.floor.events import (
+    Bid,
+    Cancel,
+    Commit,
+    Directory,
+    Event,
+    Lot,
+    Order,
+    Replace,
+    Reveal,
+    Schedule,
+    Status,
+    Take,
+    Wake,
+)
 from isocast.orders.delivery import Delivery, DirectedOrder, ExchangeReport, Place, audit_delivery
 from isocast.orders.exchange import ExchangeAnswer, answers_topic, decode_answer
 from isocast.terms.errors import RemoteProtocolError
@@ -52,7 +66,7 @@ class Declined(NamedTuple):
 def direct(place: Place, event: Event, known: Entered | None) -> Directed | Declined | None:
     """What an event of an exchange's topic is to it; `known` is the order of the event's id, if it lives there."""
     match event:
-        case Order(is_offer=True) | Directory() | Status():
+        case Order(is_offer=True) | Directory() | Status() | Schedule() | Wake():
             return None
         case Order():
             return Directed(place, event, Entered(place, event, place))
