@@ -107,7 +107,7 @@ REPLACES = st.builds(ReplaceRequest, IDS, IDS, st.none() | st.integers(0, QUANTI
 
 
 @given(ORDERS | CANCELS | REPLACES)
-def test_a_service_reads_what_a_client_writes(request: TradingRequest) -> None:
+def test_a_service_reads_what_a_client_writes(request: NewOrder | CancelRequest | ReplaceRequest) -> None:
     raw = json.dumps(request_fields(request)).encode()
     match request:
         case NewOrder():
