@@ -274,7 +274,8 @@ async def _asked(token: str, data: bytes) -> None:
 
 async def _served(server: HttpServer, data: bytes) -> None:
     """What a server answers to a connection: some error, never one of its own."""
-    answer = await server._answer(_stream(data, HEAD_BYTES_MAX), _Nobody(), "192.0.2.1")  # noqa: SLF001
+    reply = await server._answer(_stream(data, HEAD_BYTES_MAX), "192.0.2.1")  # noqa: SLF001
+    answer = reply.what
     assert isinstance(answer, bytes)
     head, _, _ = answer.partition(b"\r\n\r\n")
     assert head.isascii()
