@@ -16,6 +16,7 @@ import pytest
 from tests.runtime.accounts.sequence import IBM, LISTED, MS, ROUND, USD, MemorySequence, sqlite_place
 from tests.runtime.accounts.traders import LIMIT_S, on_stage
 
+import isocast
 from isocast.cli.main import main
 from isocast.cli.order import CA, TOKEN_FILE, URL
 from isocast.floor.events import Directory
@@ -111,6 +112,7 @@ def test_an_open_offer_is_taken_in_parts_and_everybody_sees_by_whom(tmp_path: Pa
             await bob.sell("IBM", 100, "10.00", open_offer=True)
             await hall.token()
             [offer] = await ada.offers()
+            assert isinstance(offer, isocast.OpenOffer)
             assert (offer.side, offer.symbol, str(offer.price), offer.left) == ("sell", "IBM", "10.00", 100)
             first = await ada.take(offer, 60)
             await hall.token()
@@ -143,11 +145,14 @@ def test_a_sealed_sale_from_opening_to_settlement(tmp_path: Path) -> None:
             )
             await hall.token()
             [lot] = await ada.lots()
+            assert isinstance(lot, isocast.OpenLot)
             assert (lot.auction, lot.closes_at, lot.reveal_until, lot.bids) == ("second-price", closes, until, 0)
             with pytest.raises(TraderRefusedError, match="ceiling"):
                 await ada.bid_sealed(lot, "80.00", ceiling="70.00", keep=keep)
             bid = await ada.bid_sealed(lot, "80.00", ceiling="200.00", keep=keep, client_id="mine")
             assert await ada.bid_sealed(lot, "80.00", ceiling="200.00", keep=keep, client_id="mine") == bid
+            assert isinstance(bid, isocast.KeptBid)
+            assert any(bytes.fromhex(bid.commitment) in payload for payload in hall.market.published)
             file = bid.file_in(keep)
             assert file.stat().st_mode & 0o777 == 0o600
             assert bid.nonce not in repr(bid)
