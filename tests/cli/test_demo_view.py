@@ -247,7 +247,7 @@ def test_the_summary_says_what_the_traders_did(trading: CannedTrading, market: M
     assert "traders     London 2, New York 1, Tokyo 1: 4 orders through two gateways, 0 cancels, none refused" in text
     assert "trades      2 trades on XISO, worth 10,000.00 USD: 2 confirmed, none busted\n" in text
     assert re.search(r"tentative at the release of its token: .* after its order was accepted", text)
-    assert "confirmed 0.00 s median, 0.00 s p99, after that release, 2 tokens: then all hold its report" in text
+    assert "confirmed 0.00 s median, 0.00 s p99, after that release, at token t+2: then all hold its report" in text
     assert "clearing    4 legs of trades settled, each once; between the gateways: zero, of every asset" in text
     assert "reserved: 990.0990 USD" in text
     assert "from 7 of 7 journals: every trade recomputed, and as reported" in text

@@ -117,8 +117,8 @@ def _trades(trading: TradingSummary) -> Iterator[str]:
     if trading.to_tentative.count:
         yield f"tentative at the release of its token: {_waited(trading.to_tentative)} after its order was accepted"
     if trading.to_confirmed.count:
-        tokens = f"{trading.tokens_to_confirmed:g} tokens"
-        yield f"confirmed {_waited(trading.to_confirmed)} after that release, {tokens}: then all hold its report"
+        later = f"at token t+{trading.tokens_to_confirmed:g}"
+        yield f"confirmed {_waited(trading.to_confirmed)} after that release, {later}: then all hold its report"
 
 
 def _waited(span: Quantiles) -> str:

@@ -410,7 +410,8 @@ def _show_verdict(verdict: FloorVerdict) -> None:
         say("EQUAL: no report says anything else than the sequence, and no trade breaks price, then time.")
         return
     if verdict.breaches:
-        say(f"BROKEN: what the sequence gives here is not by the rules, {len(verdict.breaches):,} times.")
+        many = counted(len(verdict.breaches), "breach", "breaches")
+        say(f"BROKEN: what the sequence gives here is not by the rules: {many}.")
         broken = [(one.property, f"{one.token:,}", one.rule, one.text) for one in verdict.breaches[:_DIFFERENCES_SHOWN]]
         show_table("Breaches", ("property", "token", "rule", "what"), broken)
     if not verdict.differences:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.accounts.sequence import IBM, LISTED, USD, MemoryGateway, MemorySequence, limit, sqlite_place
 
+from isocast.floor.events import Phase, Status
 from isocast.orders.accounts import CLEARING, FEES, UNITS, account_number
 from isocast.orders.controls import Block, BlockScope, Limits
 from isocast.orders.desk import (
@@ -454,6 +455,7 @@ def test_a_restart_goes_on_from_a_snapshot_of_the_floor(gateway: MemoryGateway, 
     settle(market, gateway)
     gateway.books.keep_floor(1)
     stable = gateway.books.position.token
+    market.say(Status("NONE", Phase.OPEN))  # A step of the floor, so that there is another hundredth to report.
     settle(market, gateway)
     gateway.ask(bob, limit("1", SELL, 4, 10))
     run(market, gateway)

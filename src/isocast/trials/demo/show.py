@@ -137,7 +137,7 @@ class Show:
             await stage.all_ready()
             nodes = len(actors(self.market))
             took = (time.time_ns() - self.began_at) / SECOND
-            self.note(Tone.RING, f"All {nodes} nodes are ready after {took:.1f} s; the floors open")
+            self.note(Tone.RING, f"After {took:.1f} s all {nodes} nodes are ready; the floors open")
             await self._perform(stage, group)
             if not self._abandoned.is_set():
                 await asyncio.sleep(_COUNTED_S)
