@@ -8,7 +8,7 @@ import pytest
 
 from isocast.simulation.swarm import run_seed, world_of
 
-QUICK = 20
+QUICK = 10
 """Seeds that every run of the tests judges."""
 LONG = 260
 STRIDE = 10
