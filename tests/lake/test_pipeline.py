@@ -266,6 +266,7 @@ def test_a_worker_that_a_busy_machine_did_not_start_in_time_is_started_again(
         return sound(self, spark, offsets, most)
 
     monkeypatch.setattr(Origin, "frame", frame)
+    monkeypatch.setattr(pipeline, "_WORKER_TRIES", 3)
     lake = Lake.create(tmp_path / "lake")
     if failures == 3:
         with pytest.raises(IsocastError, match="too busy"):
