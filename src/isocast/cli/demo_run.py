@@ -219,7 +219,8 @@ def run_demo(options: DemoOptions) -> int:
     with kept_directory(options.keep, "demo") as directory, own_place() as place:
         traders = options.traders and not missing
         market = set_stage(directory, place, loss=options.loss, seed=options.seed, traders=traders)
-        with is_running(market.file):
+        with is_running(market.file) as end:
+            shutdown.at_forced_end(end)
             summary, lake = shutdown.run(_perform(market, options))
         if options.as_json:
             tables = None if lake is None else lake.as_json()

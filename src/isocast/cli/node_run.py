@@ -90,7 +90,8 @@ def _run(market: Market, plan: NodePlan, level: str, *, as_json: bool | None) ->
     gc.enable()
     logs = configure_logs(node=plan.name, role=plan.role.value, as_json=as_json, level=level)
     try:
-        with is_running(market.file):
+        with is_running(market.file) as end:
+            shutdown.at_forced_end(end)
             return shutdown.run(run_node(market, plan, logs.tell_suppressed))
     finally:
         logs.tell_suppressed(ending=True)

@@ -291,7 +291,8 @@ def _up(
     _prepare(market, plans, report, whole=only is None, new=new, joining=joining)
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True)
-    with is_running(config):
+    with is_running(config) as end:
+        shutdown.at_forced_end(end)
         return shutdown.run(_run(config, plans, seconds, logs, report))
 
 

@@ -49,6 +49,14 @@ def test_of_several_that_run_none_is_guessed(empty: Path) -> None:
     assert list((empty / "run").iterdir()) == [], "and nothing is left behind"
 
 
+def test_a_process_that_is_ended_at_once_takes_its_note_away_first(empty: Path) -> None:
+    with is_running(empty / "runs.toml") as end:
+        assert running_markets() == [empty / "runs.toml"]
+        end()
+        assert running_markets() == []
+        end()
+
+
 def test_a_market_that_was_killed_runs_no_more(empty: Path) -> None:
     program = """
 import sys

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -57,16 +57,22 @@ def known_market(given: str | Path | None = None) -> Path | None:
 
 
 @contextmanager
-def is_running(file: str | Path) -> Iterator[None]:
-    """While the block lasts, the market of this file is one that runs on this machine."""
-    path = Path(file).resolve()
-    held = _held(path)
-    try:
-        yield
-    finally:
-        if held is not None:
-            os.close(held)
+def is_running(file: str | Path) -> Iterator[Callable[[], None]]:
+    """While the block lasts, the market of this file is one that runs on this machine.
+
+    It gives what ends that before the block does: for a process that is ended without its `finally`.
+    """
+    held = [lock for lock in [_held(Path(file).resolve())] if lock is not None]
+
+    def end() -> None:
+        if held:
+            os.close(held.pop())
             running_markets()  # The last one takes the name away.
+
+    try:
+        yield end
+    finally:
+        end()
 
 
 def running_markets() -> list[Path]:
