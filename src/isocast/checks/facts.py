@@ -796,6 +796,8 @@ class Law:
     """Customers of grade complete, and archives."""
     forwarders: frozenset[NodeId] = frozenset()
     """Secondary sources whose parent never loses its outbox: what that had taken might be lost, or come twice."""
+    outboxes_kept: bool = True
+    """No source loses its outbox: else what its earlier start had sent may stand behind what the next one sends."""
     stripe_senders: frozenset[NodeId] = frozenset()
     """Senders of narrow stripes."""
     narrow_complete: frozenset[NodeId] = frozenset()

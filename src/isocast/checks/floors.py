@@ -75,6 +75,7 @@ class FloorChecker:
     def __init__(self, law: Law, view: View, report: Report) -> None:
         """Before anything happened."""
         self._agreement = law.agreement
+        self._outboxes_kept = law.outboxes_kept
         self._view = view
         self._report = report
         self._sites: dict[NodeId, _Site] = {}
@@ -84,7 +85,13 @@ class FloorChecker:
         self._told = 0
 
     def _site(self, node: NodeId) -> _Site:
-        return self._sites.setdefault(node, _Site())
+        if node not in self._sites:
+            self._sites[node] = _Site(judges=self._judges())
+        return self._sites[node]
+
+    def _judges(self) -> FloorJudges:
+        """A gateway's orders keep their order while the source that took them keeps its outbox."""
+        return FloorJudges(honest=self._outboxes_kept)
 
     # T1, T3, T5 ------------------------------------------------------------------------------------------------
 
@@ -151,7 +158,7 @@ class FloorChecker:
         site.steps = {number: step for number, step in site.steps.items() if number <= last}
         site.ordered = {order: place for order, place in site.ordered.items() if place[0] <= last}
         site.transcripts = {number: kept for number, kept in site.transcripts.items() if number <= last}
-        site.judges = FloorJudges()
+        site.judges = self._judges()
         for transcript in site.transcripts.values():
             site.judges.step(transcript)
         site.filled = {

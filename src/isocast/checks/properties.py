@@ -365,8 +365,8 @@ _ALL = (
     Property(
         "T8",
         "every trader's order is kept",
-        "What an account enters stands in the sequence in the order in which it entered it. Over many contests each"
-        " pair of cities shares the first places as the shuffle's formula says, within .01.",
+        "What an account enters stands in the sequence in the order in which it entered it, while its source keeps its"
+        " outbox. Over many contests each pair of cities shares the first places as the shuffle's formula says, within .01.",
         "An order is overtaken by a later one of its own trader, or nearness wins.",
     ),
 )

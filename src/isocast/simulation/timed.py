@@ -277,6 +277,7 @@ class TimedRun:
             latest=frozenset(scenario.edge.latest_nodes),
             complete=frozenset((*scenario.edge.archive_nodes, *scenario.edge.complete_nodes)),
             forwarders=self._forwarders(),
+            outboxes_kept=not any(source_id(number) in self._lost_disks() for number in range(1, scenario.sources + 1)),
             stripe_senders=frozenset(scenario.edge.stripe_sender_nodes),
             narrow_complete=frozenset([node for node in narrow if scenario.edge.wants_everything(node)]),
             stripes=stripe_of_symbols(scenario.edge.narrow_stripes),
@@ -288,10 +289,13 @@ class TimedRun:
         scenario, kinds = self.scenario, {fault.kind for fault in self.scenario.faults}
         return kinds == {"slander"} and scenario.signatures == "receipts" and not scenario.loss
 
+    def _lost_disks(self) -> frozenset[NodeId]:
+        """Nodes that begin anew with a blank disk."""
+        return frozenset([node for fault in self.scenario.faults if not fault.disk_kept for node in fault.sites])
+
     def _forwarders(self) -> frozenset[NodeId]:
         """Secondary sources whose parent never loses its outbox."""
-        scenario = self.scenario
-        lost = [node for fault in scenario.faults if not fault.disk_kept for node in fault.sites]
+        scenario, lost = self.scenario, self._lost_disks()
         nodes = scenario.edge.secondary_source_nodes(scenario.sources)
         parents = [source_id(scenario.edge.parent(place, scenario.sources)) for place in range(len(nodes))]
         return frozenset([node for node, parent in zip(nodes, parents, strict=True) if parent not in lost])
