@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.swarm.test_swarm import LIARS_QUICK
-from tests.swarm.test_swarm import QUICK as JUDGED
+from tests.swarm.test_swarm import LIARS_LONG as LIARS_JUDGED
+from tests.swarm.test_swarm import LONG as JUDGED
 
 from isocast.checks.facts import Fact
 from isocast.simulation.chaos import chaos
@@ -175,8 +175,8 @@ SLOW = (
 def test_a_mutant_is_caught_where_the_product_passes(name: str) -> None:
     """The very seed that catches the mutant must be clean without the mutation: else it proves nothing.
 
-    `test_no_world_breaks_a_promise` says so of the first seeds, for all mutants at once, and the next test of the
-    other known ones.
+    `test_no_world_breaks_a_promise` and the long tests beside it say so of the first seeds, for all mutants at once,
+    and the next test of the other known ones.
     """
     seed: int | None = KNOWN.get(name, 0)
     if not (seed and catches(seed, name)):
@@ -184,11 +184,11 @@ def test_a_mutant_is_caught_where_the_product_passes(name: str) -> None:
         again = f"isocast sim swarm --seeds {SEEDS} --mutant {name}{' --liars' * (name in LIARS)}"
         assert seed is not None, f"{MUTANTS[name].rule}: note the seed that {again!r} finds in caught.txt"
         assert seed <= JUDGED
-    assert name not in LIARS or seed <= LIARS_QUICK
+    assert name not in LIARS or seed <= LIARS_JUDGED
 
 
 _FURTHER = {seed: name for name, seed in KNOWN.items() if seed > JUDGED and name not in LIARS}
-"""Known seeds beyond those that every run of the tests judges, each with a mutant that it catches."""
+"""Known seeds beyond those that the long tests judge, each with a mutant that it catches."""
 
 
 @pytest.mark.parametrize(
