@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import atexit
 import gc
 import logging
 import os
@@ -24,8 +25,11 @@ from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).parents[1]
 
-# A busy machine is slow, not wrong; a failure prints the line that reproduces it.
-settings.register_profile("isocast", deadline=None, print_blob=True)
+# A busy machine is slow, not wrong. A run tries the same examples as the run before it, so that whoever changes one
+# thing hears of that thing; `--hypothesis-profile search` looks for new ones. A failure prints what reproduces
+# it.
+settings.register_profile("isocast", deadline=None, print_blob=True, derandomize=True, max_examples=50)
+settings.register_profile("search", deadline=None, print_blob=True, max_examples=500)
 settings.load_profile("isocast")
 
 # Tests start hundreds of processes, and each would compile everything again where the environment says to keep no
@@ -58,9 +62,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
-def pytest_unconfigure() -> None:
-    """At the end of a process they are garbage, and libraries complain of what is left."""
-    gc.unfreeze()
+# At the end of a process they are garbage, and libraries complain of what is left.
+atexit.register(gc.unfreeze)
 
 
 @pytest.fixture

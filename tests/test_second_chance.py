@@ -32,7 +32,9 @@ def test_punctual():
     pass
 """
 
-in_each_way = pytest.mark.parametrize("processes", [pytest.param("0", id="alone"), pytest.param("3", id="three")])
+in_each_way = pytest.mark.parametrize(
+    "processes", [pytest.param("0", id="alone"), pytest.param("3", id="three", marks=pytest.mark.long)]
+)
 """In one process, and by the scheduler of this project."""
 
 

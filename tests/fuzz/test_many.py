@@ -10,7 +10,7 @@ from tests.fuzz import many
 from tests.fuzz.many import BATCH, GrownError, HungError, Mutator, run
 from tests.fuzz.targets import TARGETS, Target
 
-COUNT = 3 * BATCH
+COUNT = 2 * BATCH
 SEEDS = [b"\0some bytes that are long enough", b"\1others"]
 
 

@@ -337,7 +337,7 @@ async def forge(world: World, desk: Customer, forger: Forger) -> None:
         await offer(world, 2, 1 + 2 * 3 + 4 * _)
 
 
-@pytest.mark.parametrize("seal", ["never", "sold"])
+@pytest.mark.parametrize("seal", [pytest.param("never", marks=pytest.mark.long), "sold"])
 def test_a_forger_on_the_group_of_a_stripe_is_dropped_packet_by_packet_counted_and_named(
     tmp_path: Path, seal: str
 ) -> None:

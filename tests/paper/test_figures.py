@@ -215,6 +215,7 @@ def test_other_exchanges(exchange: str, traders: tuple[str, str], jitter: float)
     assert report.first_wins[traders[0]] == pytest.approx(expected, abs=tolerance)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["arrival", "shuffle"])
 @pytest.mark.parametrize(
     "ring, traders, nearer", [(EAST_AND_WEST, ("New York", "Tokyo"), 0.8), (PAPER_RING, ("Mumbai", "Chicago"), 0.6)]

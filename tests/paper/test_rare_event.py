@@ -103,6 +103,7 @@ def chunks(cache: pytest.Cache) -> Iterator[Chunk]:
             pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.long
 def test_last_requests_of_a_small_ring_weigh_as_much_as_the_closed_form() -> None:
     """m = 10, k = 20, k_r = 1, where the first request is the last."""
     seen = run_chunk(1, SMALL)

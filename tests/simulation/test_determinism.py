@@ -10,8 +10,8 @@ import pytest
 
 from isocast.simulation.swarm import run_seed
 
-SEEDS = (2, 5, 9, 14, 33)
-TWICE = 3
+SEEDS = (2, 9, 33)
+TWICE = 1
 """So many of them run a second time in this process: what the first run leaves behind must not matter."""
 PROGRAM = f"""
 from isocast.simulation.swarm import run_seed

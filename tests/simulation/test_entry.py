@@ -58,6 +58,7 @@ def share_of_first(released: list[Release], rule: EntryRule) -> float:
     return sum((first < second) + (first == second) / 2 for first, second in pairs) / len(pairs)
 
 
+@pytest.mark.long
 def test_a_market_by_arrival_whose_floor_shuffles_events() -> None:
     """Protocol §11 within .01: the ring orders packets by arrival, the application events by the token's key.
 

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.simulation.worlds import facts_of, run, scenario
+from tests.simulation.worlds import facts_of, first_breach, run, scenario
 
 from isocast.checks.facts import (
     Fact,
@@ -19,7 +19,7 @@ from isocast.checks.facts import (
 )
 from isocast.simulation.mutants import FLOOR_MUTANTS
 from isocast.simulation.mutants.ring import Mutant
-from isocast.simulation.swarm import run_seed
+from isocast.simulation.swarm import world_of
 from isocast.simulation.timed import TimedRun
 from isocast.simulation.transcript import describe_fact
 from isocast.terms.errors import ConfigurationError
@@ -127,9 +127,9 @@ def test_an_arbiter_that_comes_back_says_the_same(window: int) -> None:
 @pytest.mark.parametrize("mutant", FLOOR_MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mistake_is_caught(mutant: Mutant) -> None:
     for seed in range(1, SEEDS + 1):
-        broken = run_seed(seed, mutant.name, floor=True).violations
+        broken = first_breach(world_of(seed, floor=True), seed, mutant.build)
         if broken:
-            assert broken[0].startswith("T"), broken
+            assert broken.startswith("T"), broken
             return
     pytest.fail(mutant.rule)
 

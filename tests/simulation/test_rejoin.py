@@ -187,6 +187,7 @@ def test_a_blank_site_joins_takes_a_checkpoint_over_and_founds_nothing() -> None
     assert joined[0].receiver.ledger.universe == (1, 2, 3)
 
 
+@pytest.mark.long
 def test_some_random_worlds_keep_little_and_somebody_is_away() -> None:
     """The swarm's share: at least one of these worlds ends in a take-over, and none in a violation."""
     short = [seed for seed in range(1, 80) if "retain_tokens" in chaos(seed)]

@@ -31,6 +31,7 @@ def test_a_loss_that_keeps_a_ring_from_resting_is_no_violation() -> None:
     assert run.world.network.model.loss == 0
 
 
+@pytest.mark.long
 def test_a_world_in_which_no_ring_can_form_ends_and_says_so() -> None:
     """Packets that take ten seconds cannot be recovered within a token period of three."""
     run = TimedRun(scenario_from_mapping({"one_way_delay": 10.0, "messages": 10}), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -18,7 +19,7 @@ from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.wire.packets import Packet
 
-__all__ = ["EdgeRun", "facts_of", "run", "scenario"]
+__all__ = ["EdgeRun", "facts_of", "first_breach", "run", "scenario"]
 
 EffectT = TypeVar("EffectT")
 
@@ -55,6 +56,27 @@ def facts_of(*faults: dict[str, Any], seed: int = 1, **keys: Any) -> tuple[Timed
     found = TimedRun(scenario(*faults, **keys), seed, transcript=facts.append)
     found.run()
     return found, facts
+
+
+class _BrokenError(Exception):
+    """A checker has told."""
+
+
+def first_breach(world: Mapping[str, object], seed: int, build: Build) -> str:
+    """What the first checker tells of a world, which ends then; empty where all promises are kept."""
+
+    def look(_: Fact) -> None:
+        if judged.suite.violations:
+            raise _BrokenError
+
+    judged = TimedRun(scenario_from_mapping(world, f"seed {seed}"), seed, build, transcript=look)
+    try:
+        judged.run()
+    except _BrokenError:
+        pass
+    except Exception as error:  # noqa: BLE001 (a machine that raises has failed, whatever it raises)
+        return f"crash: {error!r}"
+    return next(iter(judged.violations()), "")
 
 
 class EdgeRun:

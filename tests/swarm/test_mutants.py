@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.simulation.worlds import first_breach
 from tests.swarm.test_swarm import LIARS_LONG as LIARS_JUDGED
 from tests.swarm.test_swarm import LONG as JUDGED
 
-from isocast.checks.facts import Fact
 from isocast.simulation.chaos import chaos
 from isocast.simulation.mutants import (
     CHANGE_MUTANTS,
@@ -21,9 +21,7 @@ from isocast.simulation.mutants import (
     MUTANTS,
     REVEAL_MUTANTS,
 )
-from isocast.simulation.scenario import scenario_from_mapping
 from isocast.simulation.swarm import run_seed, world_of
-from isocast.simulation.timed import TimedRun
 
 SEEDS = 500
 """Each mutant is caught within so many seeds, all but the rarest."""
@@ -127,24 +125,9 @@ def tells(name: str, seed: int) -> bool:
     return ("secondaries" in world or name not in BELOW) and (operated or name not in OPERATED)
 
 
-class CaughtError(Exception):
-    """A checker has told."""
-
-
 def catches(seed: int, name: str) -> bool:
-    """Whether the world of a seed under a mutant has violations; it ends at the first of them."""
-
-    def look(_: Fact) -> None:
-        if run.suite.violations:
-            raise CaughtError
-
-    world = scenario_from_mapping(world_of(seed, lying=name in LIARS), f"seed {seed}")
-    run = TimedRun(world, seed, MUTANTS[name].build, transcript=look)
-    try:
-        run.run()
-    except Exception:  # noqa: BLE001 (a machine that raises has failed, whatever it raises)
-        return True
-    return bool(run.violations())
+    """Whether the world of a seed under a mutant has violations."""
+    return bool(first_breach(world_of(seed, lying=name in LIARS), seed, MUTANTS[name].build))
 
 
 def caught(name: str, seeds: int) -> int | None:

@@ -81,7 +81,7 @@ def compare_bars(spark: SparkSession, tape: pa.Table, text: str) -> int:
     return len(rows)
 
 
-@pytest.mark.parametrize("interval", ["1s", "1m", "1d"])
+@pytest.mark.parametrize("interval", [pytest.param("1s", marks=pytest.mark.long), "1m", "1d"])
 def test_bars_are_duckdbs_to_the_last_tick(spark: SparkSession, tape: pa.Table, interval: str) -> None:
     assert compare_bars(spark, tape, interval) >= 20
 
@@ -151,7 +151,10 @@ def test_days_of_a_zone_and_hours_of_a_session(spark: SparkSession) -> None:
     assert ("11-01T06:00", 1) in starts("1h", None)
 
 
-@pytest.mark.parametrize("zone, noon", [("America/New_York", "2024-11-03T12"), ("Europe/London", "2024-03-31T12")])
+@pytest.mark.parametrize(
+    "zone, noon",
+    [("America/New_York", "2024-11-03T12"), pytest.param("Europe/London", "2024-03-31T12", marks=pytest.mark.long)],
+)
 def test_bars_of_days_of_change_are_those_of_polars_and_duckdb_in_any_session(
     spark: SparkSession, tape: pa.Table, zone: str, noon: str
 ) -> None:

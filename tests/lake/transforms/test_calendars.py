@@ -283,7 +283,7 @@ def test_an_exchange_that_opens_on_the_evening_before_has_half_days_too() -> Non
         assert (found and found.isoformat(), calendar.is_open_at(moment)) == (day, is_open), at
 
 
-@pytest.mark.parametrize("code", ["XNYS", "CMES"])
+@pytest.mark.parametrize("code", [pytest.param("XNYS", marks=pytest.mark.long), "CMES"])
 def test_spark_gives_the_same_days_hours_and_bars_of_an_exchange(spark: SparkSession, code: str) -> None:
     calendar, texts = exchange_calendar(code), ["30m", "4h", "1d", "1mo"]
     assert_same_starts(spark, calendar, texts)

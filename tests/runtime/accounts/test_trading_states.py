@@ -298,7 +298,7 @@ class Trading(RuleBasedStateMachine):
 
 
 Trading.TestCase.settings = settings(
-    max_examples=12,
+    max_examples=6,
     stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -27,7 +27,9 @@ def test_the_mutants_are_those_of_the_protocol_page() -> None:
     assert set(FOUND_AT) == set(RULES)
 
 
-@pytest.mark.parametrize("name", SHORTEST)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "vote-without-disk")) for name in SHORTEST]
+)
 def test_a_mutant_tells_two_stories(name: str) -> None:
     verdict = explore(FOUND_AT[name], name, stories_only=True)
     assert verdict.found.broken is not None
@@ -43,7 +45,12 @@ def test_a_mutant_tells_two_stories(name: str) -> None:
         ("no-seal", Bounds(servers=1, tokens=1), "agreement"),
         ("receipt-before-disk", Bounds(servers=1, tokens=1, restarts=1), "agreement"),
         ("promise-in-memory", Bounds(servers=1, tokens=1, restarts=1), "promises only rise"),
-        ("install-before-fetching", Bounds(tokens=1, more_votes=False), "certified is kept"),
+        pytest.param(
+            "install-before-fetching",
+            Bounds(tokens=1, more_votes=False),
+            "certified is kept",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_other_mutants_of_the_swarm_break_a_property_too(name: str, bounds: Bounds, broken: str) -> None:

@@ -58,7 +58,13 @@ def test_both_searches_visit_the_same(bounds: Bounds) -> None:
 
 @pytest.mark.parametrize(
     "bounds",
-    [TINY, RACE, RESTARTS, replace(TINY, ballots=2), pytest.param(replace(RACE, restarts=1), marks=pytest.mark.long)],
+    [
+        TINY,
+        pytest.param(RACE, marks=pytest.mark.long),
+        RESTARTS,
+        pytest.param(replace(TINY, ballots=2), marks=pytest.mark.long),
+        pytest.param(replace(RACE, restarts=1), marks=pytest.mark.long),
+    ],
     ids=["tiny", "race", "restarts", "two ballots", "race and restart"],
 )
 def test_one_state_of_every_class_is_visited(bounds: Bounds) -> None:

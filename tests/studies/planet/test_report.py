@@ -91,7 +91,7 @@ def test_what_agrees(row: Beside, agrees: bool | None) -> None:  # noqa: FBT001
 
 
 def test_the_figures_of_the_page_in_short() -> None:
-    rows = page_figures(1, HERE, 600)
+    rows = page_figures(1, HERE, 300)
     assert [row.figure for row in rows if not row.agrees] == []
     assert len(rows) == 14
     first = [row.got for row in rows if row.figure == "London before Sydney"]
