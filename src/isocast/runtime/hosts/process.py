@@ -31,7 +31,8 @@ from isocast.runtime.market.roster_files import NewsReader, load_identity
 from isocast.runtime.market.tls_files import read_status_token
 from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.runtime.net.clock import SystemClock, become_punctual
-from isocast.runtime.net.door_keys import core_door_key, edge_door_key, publish_door_key
+from isocast.runtime.net.door import Doorway
+from isocast.runtime.net.door_keys import core_door_key, door_hand, edge_door_key, listed_visitor, publish_door_key
 from isocast.runtime.net.faults import FaultyChannels, allows_faults, fault_operations
 from isocast.runtime.net.impairment import InboundImpairment
 from isocast.runtime.net.kernel import forbid_dumps
@@ -45,6 +46,7 @@ from isocast.runtime.watch.logs import get_log, is_watched, notify
 from isocast.runtime.watch.measurements import Measurements, TokenEar
 from isocast.runtime.watch.metrics import Identity
 from isocast.runtime.watch.status import Monitor
+from isocast.security.door_identities import DoorHand
 from isocast.security.signing import IdentitySigner, RosterVerifier
 from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull, StoreGone
 from isocast.terms.ids import NodeId
@@ -135,6 +137,19 @@ class Context:
     def publish_door_key(self, visitor: str) -> bytes | None:
         """The key by which `source/NAME` comes in to publish: this source's own floor, or a secondary source."""
         return publish_door_key(self.market, self.keys, visitor)
+
+    @property
+    def door_hand(self) -> DoorHand | None:
+        """How this node proves itself at doors, its own and others'; None where the key is all that counts."""
+        return door_hand(self.market, self.keys, self.counters.refused_signatures)
+
+    @property
+    def doorway(self) -> Doorway | None:
+        """What this node's own doors ask besides the key; None where that is all that counts."""
+        hand, plan = self.door_hand, self.plan
+        if hand is None:
+            return None
+        return Doorway(hand, plan.node, plan.stripe, lambda visitor: listed_visitor(self.market, visitor))
 
     @property
     def tls(self) -> ServerTls | None:

@@ -65,6 +65,7 @@ __all__ = [
     "check_keys",
     "init_keys",
     "key_names",
+    "load_floor_keys",
     "load_keys",
     "load_repair_key",
     "load_source_key",
@@ -356,5 +357,21 @@ def load_repair_key(market: Market) -> SecretKey:
 
 
 def load_source_key(market: Market, plan: NodePlan) -> SecretKey:
-    """The key of one source alone: all that a floor's own program needs."""
+    """The key of one source alone."""
     return SecretKey(read_secret(market.keys_directory / _source_file(plan)))
+
+
+def load_floor_keys(market: Market, plan: NodePlan) -> MarketKeys:
+    """All that a floor's own program needs: the key of its source and, where doors ask for that, its identity."""
+    book = identity = None
+    if market.doors_identify:
+        now = time_ns()
+        book = load_book(market, now)
+        if not (market.keys_directory / identity_file(plan.origin)).exists():
+            rule = f"publishing as {plan.origin} needs its identity besides its key: copy it from the machine of that"
+            path = str(market.keys_directory / identity_file(plan.origin))
+            raise ConfigurationError(path, "identity", f'{rule} source, or set security.doors = "key" on all machines')
+        identity = _listed_identity(market, plan, book)
+        insist_on_listing(market, plan, identity, book, now)
+    sources = {plan.number: load_source_key(market, plan)}
+    return MarketKeys(None, None, sources, core_members=(), edge_members=(), identity=identity, book=book)
