@@ -25,7 +25,7 @@ from isocast.ring.notary import Notary
 from isocast.runtime.disk.store_marker import StoreIdentity
 from isocast.runtime.hosts.driver import Driver, Host
 from isocast.runtime.hosts.roster_following import RosterFollowing, RosterPlace
-from isocast.runtime.market.key_files import MarketKeys, load_keys
+from isocast.runtime.market.key_files import MarketKeys, brought_core_key, load_keys
 from isocast.runtime.market.model import ClockSource, DelayModel, Market, NodePlan, NodeRole
 from isocast.runtime.market.roster_files import NewsReader, load_identity
 from isocast.runtime.market.tls_files import read_status_token
@@ -111,8 +111,28 @@ class Context:
         if book is None:
             return None
         return RosterPlace(
-            self.market, book, self.log, self.alarm, self.operations, self.directory, take_key=self._take_key
+            self.market,
+            book,
+            self.log,
+            self.alarm,
+            self.operations,
+            self.directory,
+            take_key=self._take_keys,
+            turn_core=self._turn_core,
         )
+
+    def _take_keys(self) -> None:
+        """Know what the newest roster brings: another key of this node, another key of the core."""
+        self._take_key()
+        core, book = self.keys.core_keys, self.keys.book
+        secret = None if core is None or book is None else brought_core_key(self.market, self.plan, book.newest)
+        if core is not None and secret is not None and core.expect(secret):
+            self.log.warning("hears another core key", key=secret.fingerprint)
+
+    def _turn_core(self) -> None:
+        """A roster is in force: speak by the core key that it brought."""
+        if self.keys.core_keys is not None:
+            self.keys.core_keys.turn()
 
     def _take_key(self) -> None:
         """Sign with the key that follows this node's, once the newest roster lists it."""
