@@ -371,7 +371,7 @@ def _core_keys(market: Market, plan: NodePlan, book: RosterBook | None, first: S
         where, serial = str(market.keys_directory / ROSTER), book.newest.serial
         rule = f"roster {serial} has no core key for {plan.origin}: isocast keys rotate {plan.origin} asks for one"
         raise ConfigurationError(where, "roster", rule)
-    before = book.newest
+    before: Roster | None = book.newest
     while before is not None and before.ephemeral == book.newest.ephemeral:
         before = book.of_serial(before.serial - 1)
     if before is None or not before.ephemeral:
