@@ -147,7 +147,8 @@ def _word(data: bytes) -> None:
 def _agreed(data: bytes) -> None:
     """Any ephemeral key: what comes of it is a key, and nobody's own."""
     key = EphemeralKey(_CORE).agree(data[:32].ljust(32, b"\0"), _EPHEMERAL)
-    assert len(key) == len(_EPHEMERAL) != key
+    assert len(key) == len(_EPHEMERAL)
+    assert key != _EPHEMERAL
 
 
 def _core_part(data: bytes) -> None:

@@ -12,6 +12,7 @@ from tests.runtime.worlds import PATIENCE_S, SMALL, World, eventually, market_fi
 
 from isocast.cli.main import main
 from isocast.runtime.hosts.receiver import ReceiverHost
+from isocast.runtime.hosts.reformation import ReformationHost
 from isocast.runtime.hosts.roster_following import RosterFollower
 from isocast.runtime.market.roster_files import ROSTER, load_roster, save_revocation, save_roster
 from isocast.runtime.market.roster_making import (
@@ -45,8 +46,11 @@ def _certified(world: World, name: str) -> int:
 
 def core_key(world: World, name: str) -> str:
     """The fingerprint of that by which a node speaks."""
-    keys = world.nodes[name].host._context.keys.core_keys  # type: ignore[attr-defined]  # noqa: SLF001
-    return str(keys.current.fingerprint)
+    host = world.nodes[name].host
+    assert isinstance(host, ReceiverHost | ReformationHost)
+    keys = host._context.keys.core_keys  # noqa: SLF001
+    assert keys is not None
+    return keys.current.fingerprint
 
 
 def book_of(world: World, name: str) -> RosterBook:
