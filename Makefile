@@ -64,7 +64,7 @@ fuzz: $(VENV)/.installed-fuzz ## Fuzz every decoder, FUZZ_SECONDS each
 	    echo "== $$target"; $(BIN)/python $$target -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
-fuzz-many: $(VENV)/.installed-dev ## Send 10 million hostile inputs into every decoder and service (a night)
+fuzz-many: $(VENV)/.installed-dev ## Send 10 million hostile inputs into every decoder and service; --list tells how long
 	@$(BIN)/python -m tests.fuzz.many $(ARGS)
 
 docs: $(VENV)/.installed-docs ## Build the documentation into site/

@@ -1,13 +1,16 @@
 """Millions of hostile inputs for each target of `targets.py`, in one process without instrumentation.
 
-    make fuzz-many ARGS="--count 100000"          every target, or those that ARGS names
+    make fuzz-many ARGS="--jobs 2"                every target, or those that ARGS names; two at a time
+    python -m tests.fuzz.many --list              what there is, and how many minutes each takes on this machine
     python -m tests.fuzz.many packets --seed 7 --from 3000000
+    python -m tests.fuzz.many doors --count 100000 --json
 
 Three inputs of four are valid ones that were changed: bits flipped, numbers at their limits, lengths that lie, cuts,
 splices of two, repetitions; the others are random bytes. The run ends with what a target does not refuse as it should,
 with what takes far too long, and with memory that grows; the last input is kept as a file, which `--again FILE` sends
 in once more. Progress shows CPU for each input, how many were accepted, the slowest, and by how much memory has grown
-since the first tenth. A run that was interrupted goes on with `--from`, at the last number that it showed.
+since the first tenth. How far each target is, is kept beside the failing inputs, by a digest of all source that the
+targets run: a run that was interrupted goes on there, and begins anew when that source has changed, or with `--fresh`.
 """
 
 from __future__ import annotations
@@ -15,14 +18,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import logging
 import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from ctypes import CDLL
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import asdict, dataclass
+from hashlib import blake2b, sha256
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from time import perf_counter, process_time
@@ -31,14 +37,21 @@ from types import FrameType
 import structlog
 from tests.fuzz.targets import TARGETS, Target
 
-__all__ = ["Figures", "GrownError", "HungError", "Mutator", "run"]
+__all__ = ["Figures", "GrownError", "HungError", "Mutator", "Progress", "run"]
 
 HANG_S = 30
 """For a batch: a thousand times what one takes, on a machine that has other work."""
 BATCH = 500
 GROWN_MIB_MAX = 64
 """What caches, and memory that the C library does not give back, may take."""
+_CHUNK = 200 * BATCH
+"""Between two notes of progress."""
+_SAMPLE = 4 * BATCH
+"""Inputs by which a target's time is told beforehand."""
 _RANDOM_BYTES_MAX = 600
+_ROOT = Path(__file__).parents[2]
+_ABOVE = ("cli", "lake", "simulation", "studies", "trials")
+"""Rooms that no target runs."""
 _GROWN_MAX = 1 << 16
 """Bytes beyond which repetitions do not make an input longer."""
 _EDGES = (
@@ -161,16 +174,18 @@ async def run(
     count: int,
     seed: int = 1,
     crashes: Path | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str, int], None] = lambda _line, _inputs: None,
     *,
     first: int = 0,
     grown_mib_max: int = GROWN_MIB_MAX,
 ) -> Figures:
     """Send in so many inputs of a seed, from the batch of the `first` on.
 
-    What fails is kept below `crashes`, and raised. The same seed and number give the same input, wherever a run begins.
+    What fails is kept below `crashes`, and raised. `tell` hears now and then how far it is, and after how many inputs.
+    The same seed and number give the same input, wherever a run begins.
     """
     mutator, crowd = Mutator(target.seeds(), seed), _Crowd(target)
+    gc.freeze()  # What is loaded by now stays: it need not be looked through each time.
     former = signal.signal(signal.SIGALRM, _hung)
     try:
         for start in range(0, count, BATCH):
@@ -179,8 +194,8 @@ async def run(
             await crowd.send([mutator.next() for _ in range(min(BATCH, count - start))])
             if start <= count // 10 < start + BATCH:
                 crowd.settle()
-            elif start % (BATCH * 200) == 0:
-                tell(str(crowd.figures))
+            elif start % _CHUNK == 0:
+                tell(str(crowd.figures), crowd.figures.inputs)
             crowd.figures.check_growth(grown_mib_max)
             await asyncio.sleep(0)  # The loop forgets timers that were cancelled.
     except Exception as reason:
@@ -190,6 +205,7 @@ async def run(
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
+        gc.unfreeze()
     _tidy()
     return crowd.figures
 
@@ -235,6 +251,41 @@ class _Crowd:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a target is with the inputs of a seed, in a file of its own."""
+
+    path: Path
+    source: str
+    """The digest of what it runs."""
+
+    def done(self) -> int:
+        """Inputs that went in without a fault; none of other source, or of a file that is damaged."""
+        try:
+            found = json.loads(self.path.read_bytes())
+            return int(found["inputs"]) if found["source"] == self.source else 0
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+
+    def note(self, inputs: int) -> None:
+        """So many have gone in."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(json.dumps({"source": self.source, "inputs": inputs}), encoding="ascii")
+        draft.replace(self.path)
+
+
+def _source_digest() -> str:
+    """Of all that targets run, and of the targets."""
+    state = blake2b(digest_size=8)
+    rooms = [path for path in sorted((_ROOT / "src/isocast").iterdir()) if path.name not in _ABOVE]
+    files = [file for room in rooms for file in ([room] if room.is_file() else sorted(room.rglob("*.py")))]
+    tests = [*sorted((_ROOT / "tests/fuzz").glob("*.py")), *sorted((_ROOT / "tests").rglob("*hostile*.py"))]
+    for file in (*files, *tests):
+        state.update(file.relative_to(_ROOT).as_posix().encode() + b"\0" + file.read_bytes())
+    return state.hexdigest()
+
+
 def _kept(crashes: Path, target: Target, data: bytes) -> Path:
     crashes.mkdir(parents=True, exist_ok=True)
     path = crashes / f"{target.name}-{sha256(data).hexdigest()[:12]}"
@@ -266,12 +317,106 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of: {', '.join(TARGETS)}; default: all")
     parser.add_argument("--count", type=int, default=10_000_000, help="inputs for each target")
     parser.add_argument("--seed", type=int, default=1, help="another seed, other inputs")
-    parser.add_argument("--from", type=int, default=0, dest="first", help="go on from this input of the seed")
+    parser.add_argument("--from", type=int, dest="first", help="begin at this input of the seed, whatever was done")
+    parser.add_argument("--fresh", action="store_true", help="begin at the first input, whatever was done")
+    parser.add_argument("--jobs", type=int, default=1, help="targets at once, each in a process of its own")
+    parser.add_argument("--list", action="store_true", help="try each target for a moment, and tell how long it takes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end, and nothing else")
     parser.add_argument("--crashes", type=Path, default=Path(".cache/fuzz"), help="where failing inputs are kept")
-    parser.add_argument("--memory-mib", type=int, default=2_048, help="address space of this process at most")
+    parser.add_argument("--memory-mib", type=int, default=2_048, help="address space of a process at most")
     parser.add_argument("--grown-mib", type=int, default=GROWN_MIB_MAX, help="by how much memory may grow")
     parser.add_argument("--again", type=Path, help="send in this file once more, to one target")
     return parser
+
+
+def _attack(name: str, asked: argparse.Namespace, source: str) -> dict[str, object]:
+    """One target from where it stands to the end: what it showed, or the fault that ended it."""
+    target = TARGETS[name]
+    progress = Progress(asked.crashes / "progress" / f"{name}-{asked.seed}.json", source)
+    count = min(asked.count, target.most)
+    begun = asked.first if asked.first is not None else 0 if asked.fresh else min(progress.done(), count)
+    shown: dict[str, object] = {"target": name, "what": target.what, "wanted": count, "before": begun}
+    _limit(asked.memory_mib)
+
+    def tell(line: str) -> None:
+        if not asked.json:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+
+    def going_on(line: str, inputs: int) -> None:
+        if asked.first is None:
+            progress.note(begun + inputs)
+        tell(f"  {line}")
+
+    left = count if asked.first is not None else count - begun
+    if not left:
+        tell(f"{name:16} {count:>11,} inputs  went in before; --fresh sends them again")
+        return {**shown, "inputs": 0}
+    work = run(
+        target, left, asked.seed, asked.crashes, going_on, first=begun, grown_mib_max=asked.grown_mib
+    )  # fmt: skip
+    try:
+        figures = asyncio.run(work)
+    except Exception as reason:  # noqa: BLE001 - whatever a target raises is its fault, and the report names it
+        fault = " ".join([f"{type(reason).__name__}: {reason}", *getattr(reason, "__notes__", ())])
+        tell(f"{name:16} FAILED  {fault}")
+        return {**shown, "fault": fault}
+    if asked.first is None:
+        progress.note(count)
+    tell(str(figures))
+    return {**shown, **asdict(figures)}
+
+
+def _limit(memory_mib: int) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20, memory_mib << 20))
+
+
+def _expected(names: Sequence[str], count: int) -> list[dict[str, object]]:
+    """What there is, and how long so many inputs take here, by a sample of each."""
+    found: list[dict[str, object]] = []
+    for name in names:
+        target = TARGETS[name]
+        sample = _SAMPLE if target.most > 100 * _SAMPLE else BATCH
+        asyncio.run(_sampled(target, sample))  # Modules are loaded, caches filled.
+        each = asyncio.run(_sampled(target, sample)) / sample
+        inputs = min(count, target.most)
+        found.append(
+            {
+                "target": name,
+                "what": target.what,
+                "inputs": inputs,
+                "us_each": round(1e6 * each, 1),
+                "minutes": round(inputs * each / 60, 1),
+            }
+        )
+    return found
+
+
+async def _sampled(target: Target, count: int) -> float:
+    """Seconds of CPU for so many inputs, without what a whole run costs once."""
+    mutator, crowd, begun = Mutator(target.seeds(), 1), _Crowd(target), process_time()
+    for batch in range(max(count // BATCH, 1)):
+        mutator.begin(batch)
+        await crowd.send([mutator.next() for _ in range(min(count, BATCH))])
+    return process_time() - begun
+
+
+def _show_expected(rows: Sequence[dict[str, object]]) -> None:
+    for row in rows:
+        told = f"{row['target']:16} {row['inputs']:>11,} inputs  {row['us_each']:>8} us each  {row['minutes']:>7} min"
+        sys.stdout.write(f"{told}  {row['what']}\n")
+    total = sum([float(str(row["minutes"])) for row in rows])
+    sys.stdout.write(f"{total:.0f} minutes of one processor in all; --jobs N divides them.\n")
+
+
+def _attack_all(names: Sequence[str], asked: argparse.Namespace) -> list[dict[str, object]]:
+    source = _source_digest()
+    if asked.jobs == 1:
+        return [_attack(name, asked, source) for name in names]
+    # A process for each target: what one leaves in memory is none of another's.
+    with ProcessPoolExecutor(asked.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+        return list(pool.map(_attack, names, [asked] * len(names), [source] * len(names)))
 
 
 def main() -> int:
@@ -281,25 +426,23 @@ def main() -> int:
     unknown = [name for name in asked.targets if name not in TARGETS]
     if unknown:
         parser.error(f"there is no target {unknown[0]}: {', '.join(TARGETS)}")
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    resource.setrlimit(resource.RLIMIT_AS, (asked.memory_mib << 20, asked.memory_mib << 20))
-    chosen = [TARGETS[name] for name in asked.targets or TARGETS]
+    if asked.jobs < 1:
+        parser.error("--jobs must be 1 or more")
+    names = asked.targets or list(TARGETS)
     if asked.again is not None:
-        sys.stdout.write(f"accepted: {asyncio.run(_again(chosen[0], asked.again.read_bytes()))}\n")
+        _limit(asked.memory_mib)
+        sys.stdout.write(f"accepted: {asyncio.run(_again(TARGETS[names[0]], asked.again.read_bytes()))}\n")
         return 0
-
-    def tell(line: str) -> None:
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-
-    for target in chosen:
-        count = min(asked.count, target.most)
-        work = run(
-            target, count, asked.seed, asked.crashes, lambda line: tell(f"  {line}"),
-            first=asked.first, grown_mib_max=asked.grown_mib,
-        )  # fmt: skip
-        tell(str(asyncio.run(work)))
-    return 0
+    if asked.list:
+        _limit(asked.memory_mib)
+        rows = _expected(names, asked.count)
+        sys.stdout.write(f"{json.dumps(rows, indent=2)}\n") if asked.json else _show_expected(rows)
+        return 0
+    shown = _attack_all(names, asked)
+    if asked.json:
+        report = {"source": _source_digest(), "seed": asked.seed, "count": asked.count, "targets": shown}
+        sys.stdout.write(f"{json.dumps(report, indent=2)}\n")
+    return 1 if any("fault" in one for one in shown) else 0
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.runtime.accounts.memory_desk import MemoryDesk
+from tests.security.rosters import a_roster
 from tests.wire.door_samples import DOOR_SAMPLES
 
 from isocast.orders.desk import Login as TraderLogin
@@ -31,11 +32,13 @@ from isocast.runtime.box_office.pages import OfficePages
 from isocast.runtime.box_office.running import BOUNDS
 from isocast.runtime.box_office.service import OfficeService, Who
 from isocast.runtime.net import door
-from isocast.runtime.net.door import Door, Visit
+from isocast.runtime.net.door import Door, Doorway, Visit
 from isocast.runtime.net.http import HEAD_BYTES_MAX, Answer, HttpServer, Request
 from isocast.runtime.net.lobby import Lobby
 from isocast.runtime.watch.counters import NodeCounters
 from isocast.runtime.watch.http import StatusServer
+from isocast.security.door_identities import DoorHand, DoorWord, EphemeralKey, encode_word
+from isocast.security.roster import RosterBook
 from isocast.terms.errors import OfficeError, OfficeFault, RemoteProtocolError
 from isocast.wire.door import LENGTH, NO_CHANNEL, NONCE_BYTES, DoorKind, Login, Session, encode_message, proof
 
@@ -101,10 +104,10 @@ def _fixed_nonce(size: int) -> bytes:
 class _Host:
     """One door that lives as long as the fuzzer: what it keeps of visitors must not grow."""
 
-    def __init__(self) -> None:
+    def __init__(self, doorway: Doorway | None = None) -> None:
         self.heard = 0
         self.complaint = ""
-        self.door = Door({_NAME: _KEY}.get, self._serve, self._complain)
+        self.door = Door({_NAME: _KEY}.get, self._serve, self._complain, doorway=doorway)
 
     async def _serve(self, guest: Visit) -> None:
         while (message := await guest.receive()) is not None:
@@ -145,7 +148,28 @@ async def _visitor(data: bytes) -> None:
     await _host().enter(b"".join(said))
 
 
-DOOR_WAYS: tuple[AsyncWay, ...] = (_stranger, _visitor)
+@cache
+def _asking_host() -> _Host:
+    """A door that asks for identities; its visitor is not listed, so that what follows is reached."""
+    return _Host(Doorway(DoorHand(bytes(32), RosterBook(a_roster())), 1, 0))
+
+
+async def _unknown(data: bytes) -> None:
+    """Somebody who has the key, and says anything of itself; what follows has the wrong tag, mostly."""
+    await _asking_host().enter(LENGTH.pack(len(_LOGIN)) + _LOGIN + data)
+
+
+async def _identified(data: bytes) -> None:
+    """Somebody who has the key and an ephemeral key, and says anything with the right tag."""
+    own = EphemeralKey(_KEY)
+    word = encode_word(DoorWord(own.public))
+    key = own.agree(EphemeralKey(bytes(32)).public, _KEY)  # The door draws zeros.
+    sealed = Session(key, b"client", *_PROVEN).sealed(data)
+    said = [_LOGIN, word, sealed]
+    await _asking_host().enter(b"".join([LENGTH.pack(len(one)) + one for one in said]))
+
+
+DOOR_WAYS: tuple[AsyncWay, ...] = (_stranger, _visitor, _unknown, _identified)
 
 
 def door_seeds() -> list[bytes]:
@@ -153,8 +177,10 @@ def door_seeds() -> list[bytes]:
     said = {kind: encode_message(message) for kind, message in DOOR_SAMPLES.items()}
     pieces = b"".join([bytes((len(one),)) + one for one in said.values() if len(one) < 256])
     found = [b"\0" + LENGTH.pack(len(_LOGIN)) + _LOGIN, b"\1" + pieces]
+    single = [b"\1" + bytes((len(one),)) + one for one in said.values() if len(one) < 256]
+    word = encode_word(DoorWord(EphemeralKey(_KEY).public))
     wanted = said[DoorKind.RANGE]
-    return [*found, b"\1" + bytes((len(wanted),)) + wanted]
+    return [*found, *single, b"\2" + LENGTH.pack(len(word)) + word, b"\3" + wanted]
 
 
 # TLS ----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from zlib import crc32
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tests.fuzz import services
+from tests.fuzz.seals import IDENTITY_WAYS, SEAL_WAYS, identity_seeds, seal_seeds
 from tests.hierarchy.edge_makers import NOW as EDGE_NOW
 from tests.hierarchy.edge_makers import C, beat, rels, settings
 from tests.runtime.accounts.fix.hostile import FIX_WAYS, fix_seeds
@@ -336,6 +337,8 @@ _ALL = (
     Target("evidence", "files that prove a lie", _through(_EVIDENCE_WAYS), _evidence_seeds),
     Target("packages", "labels, keys and secrets of subscriptions", _through(_PACKAGE_WAYS), _package_seeds),
     Target("lines", "sealed lines", _through(_LINE_WAYS), _line_seeds),
+    Target("seals", "narrow stripes and their proofs, sold blocks, payloads", _through(SEAL_WAYS), seal_seeds),
+    Target("identities", "identities at doors, core keys in rosters", _through(IDENTITY_WAYS), identity_seeds),
     Target("customer", "a customer that hears a lying line", _through((_customer,)), _customer_seeds),
     Target(
         "messages",
@@ -345,12 +348,12 @@ _ALL = (
     ),
     Target(
         "doors",
-        "a door: strangers, and visitors with a key",
+        "a door: strangers, visitors with a key, and with an identity",
         _through_services(services.DOOR_WAYS),
         services.door_seeds,
     ),
     Target("tls", "the first words of TLS", _through(services.TLS_WAYS), services.tls_seeds),
-    Target("lobby", "who waits at a door", services.lobby, lambda: [bytes(range(60)), bytes(range(255, 100, -1))]),
+    Target("lobby", "who waits at a door", services.lobby, lambda: [bytes(range(32)), bytes(range(255, 223, -1))]),
     Target("pages", "a node's pages", _through_services(services.HTTP_WAYS), services.http_seeds),
     Target(
         "office",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 from tests.fuzz import many
-from tests.fuzz.many import BATCH, GrownError, HungError, Mutator, run
+from tests.fuzz.many import BATCH, GrownError, HungError, Mutator, Progress, run
 from tests.fuzz.targets import TARGETS, Target
 
 COUNT = 2 * BATCH
@@ -80,6 +81,48 @@ def test_a_run_goes_on_where_another_ended() -> None:
     whole = inputs(0, 3 * BATCH)
     assert inputs(BATCH, 2 * BATCH) == whole[BATCH:]
     assert len({*whole}) > BATCH
+
+
+def test_progress_is_kept_and_counts_for_the_same_source_alone(tmp_path: Path) -> None:
+    kept = Progress(tmp_path / "progress" / "doors-1.json", "one")
+    assert kept.done() == 0
+    kept.note(3 * BATCH)
+    assert kept.done() == 3 * BATCH
+    assert Progress(kept.path, "another").done() == 0
+    kept.path.write_text("{")
+    assert kept.done() == 0
+
+
+def test_a_report_names_faults_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent: list[bytes] = []
+
+    def examine(data: bytes) -> bool:
+        sent.append(data)
+        assert fragile == "whole" or len(data) < 40
+        return True
+
+    fragile = "whole"
+    monkeypatch.setattr(many, "TARGETS", {"sample": Target("sample", "a sample", examine, lambda: SEEDS)})
+    monkeypatch.setattr(many, "_limit", lambda _: None)
+
+    def report(*options: str) -> tuple[int, dict[str, object]]:
+        said = ["many", "--count", str(2 * BATCH), "--json", "--crashes", str(tmp_path), *options]
+        monkeypatch.setattr("sys.argv", said)
+        code = many.main()
+        (one,) = json.loads(capsys.readouterr().out)["targets"]
+        return code, one
+
+    code, first = report()
+    assert (code, first["inputs"], len(sent)) == (0, 2 * BATCH, 2 * BATCH)
+    code, second = report()
+    assert (code, second["inputs"], second["before"], len(sent)) == (0, 0, 2 * BATCH, 2 * BATCH)
+    fragile = "not"
+    code, third = report("--fresh")
+    assert code == 1
+    assert str(third["fault"]).startswith("AssertionError")
+    assert "kept as" in str(third["fault"])
 
 
 def test_most_inputs_are_valid_ones_that_were_changed() -> None:

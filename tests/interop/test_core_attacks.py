@@ -531,6 +531,7 @@ def rotated(here: Scene) -> Callable[[], None]:
     """A second content of b's newest token, with the key and under the roster that b had before."""
     old = hand_of(here.world.market, "b")
     asyncio.run(_rotate(here.world))
+    here.thief.learn()
     host = here.world.nodes["a"].host
     assert isinstance(host, ReceiverHost)
     assert isinstance(host.rosters, RosterFollower)

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from tests.runtime.doorways import enter
 from tests.runtime.worlds import SMALL, World, eventually, market_file, run, trades
 
 from isocast.runtime.client.listener import Listener
@@ -61,10 +62,9 @@ def test_listeners_come_and_go_and_nobody_is_told(tmp_path: Path, guests: int) -
 
 async def visited(world: World, name: str, own: str) -> Visit:
     """The door of a node, as a guest that comes from this address."""
-    plan, keys = world.market.node(name), load_keys(world.market, world.market.node("bank"))
+    keys = load_keys(world.market, world.market.node("bank"))
     key = edge_door_key(world.market, keys, guest_visitor(keys))
-    assert key is not None
-    return await visit(plan.address, plan.tcp_port, guest_visitor(keys), key, own=own)
+    return await enter(world.market, name, guest_visitor(keys), key, by="bank", own=own)
 
 
 async def taken(guest: Visit, first: int, last: int) -> int | None:

@@ -22,11 +22,12 @@ from tests.interop.places import CALM, QUICK, Place, new_market, own_place
 from tests.interop.stage import Stage
 from tests.interop.stalls import Stalls
 from tests.interop.verdict import check_journals
+from tests.runtime.doorways import enter
 
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.market.tls_files import read_status_token
-from isocast.runtime.net.door import MAX_HALF_OPEN, MAX_VISITORS, visit_node
+from isocast.runtime.net.door import MAX_HALF_OPEN, MAX_VISITORS
 from isocast.runtime.net.door_keys import edge_door_key, edge_visitor, publish_door_key, publish_visitor
 from isocast.runtime.net.tls import client_tls
 from isocast.runtime.operate import supervisor
@@ -337,14 +338,13 @@ def test_connections_that_are_never_finished_keep_nobody_out(siege: Siege) -> No
     archive, edge = market.node("archive"), load_keys(market, market.node("bank"))
     receiver, bank = market.node("london"), edge_visitor(market.node("bank"))
     visits = (
-        (receiver, bank, edge_door_key(market, edge, bank)),
-        (source, publish_visitor(source), publish_door_key(market, key, publish_visitor(source))),
-        (archive, edge_visitor(market.node("bank")), edge_door_key(market, edge, edge_visitor(market.node("bank")))),
+        (receiver, bank, edge_door_key(market, edge, bank), "bank"),
+        (source, publish_visitor(source), publish_door_key(market, key, publish_visitor(source)), "nyse"),
+        (archive, bank, edge_door_key(market, edge, bank), "bank"),
     )
-    for plan, name, secret in visits:
-        assert secret is not None
+    for plan, name, secret, by in visits:
         with half_open(plan.address, plan.tcp_port, MAX_VISITORS + MAX_HALF_OPEN + 40):
-            stage.call(come_and_go(market, plan, name, secret))
+            stage.call(come_and_go(market, plan, name, secret, by))
             stage.until_published(2)
     siege.check_unmoved(before, siege.now())
 
@@ -363,8 +363,8 @@ def half_open(address: str, port: int, count: int) -> Iterator[None]:
         yield
 
 
-async def come_and_go(market: Market, plan: NodePlan, name: str, key: bytes) -> None:
-    visitor = await visit_node(market, plan, name, key)
+async def come_and_go(market: Market, plan: NodePlan, name: str, key: bytes | None, by: str) -> None:
+    visitor = await enter(market, plan.name, name, key, by=by)
     await visitor.close()
 
 

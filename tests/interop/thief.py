@@ -41,6 +41,10 @@ class Thief:
         self._socket.bind((self.plan.address, 0))
         self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(self.plan.address))
 
+    def learn(self) -> None:
+        """A roster has brought another core key, which the thief has as well."""
+        self.keys = keys_of_a_receiver(self.market).core_ring()
+
     # Hearing ------------------------------------------------------------------------------------
 
     def heard(self, _: str, frame: bytes) -> None:

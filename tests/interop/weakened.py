@@ -24,6 +24,7 @@ from isocast.ring.receiver import Receiver
 from isocast.runtime.net import channels
 from isocast.runtime.net.channels import Channels, Reception
 from isocast.security import identities, signing
+from isocast.security.door_identities import DoorHand, EphemeralKey
 from isocast.security.roster import RosterBook
 from isocast.terms.ids import NO_EPOCH
 from isocast.wire import codec, statements
@@ -158,6 +159,16 @@ def _answered(patch: Patch) -> None:
     patch.setattr(Answering, "_owes", lambda *_: True)
 
 
+def _door_identities(patch: Patch) -> None:
+    """Whoever has the key of a door is believed to be whom it names."""
+    patch.setattr(DoorHand, "_judge", lambda *_: True)
+
+
+def _keys_of_connections(patch: Patch) -> None:
+    """What is said at a door is tagged with keys that come from the key of the door alone."""
+    patch.setattr(EphemeralKey, "agree", lambda _self, _other, key: key)
+
+
 _DEFENCES: dict[str, Callable[[Patch], None]] = {
     "filter": _filter,
     "tags": _tags,
@@ -173,6 +184,8 @@ _DEFENCES: dict[str, Callable[[Patch], None]] = {
     "revocations": _revocations,
     "serials": _serials,
     "answered once": _answered,
+    "door identities": _door_identities,
+    "keys of connections": _keys_of_connections,
 }
 
 

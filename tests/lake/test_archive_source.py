@@ -21,6 +21,7 @@ from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.net.door import Visit, visit_node
+from isocast.security.door_identities import DoorHand
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.wire.events import EventArray
 from isocast.wire.journal_blocks import view_block
@@ -144,9 +145,9 @@ def test_without_a_seat_a_lake_is_a_guest(world: World, monkeypatch: pytest.Monk
     monkeypatch.setattr(source_archive, "load_market", lambda _: seatless)
     seen: list[str] = []
 
-    async def visiting(market: Market, there: NodePlan, name: str, key: bytes) -> Visit:
+    async def visiting(market: Market, there: NodePlan, name: str, key: bytes, hand: DoorHand | None) -> Visit:
         seen.append(name)
-        return await visit_node(market, there, name, key)
+        return await visit_node(market, there, name, key, hand)
 
     monkeypatch.setattr(source_archive, "visit_node", visiting)
     for server in ("archive", "b"):

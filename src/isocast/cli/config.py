@@ -266,13 +266,13 @@ and no others, mode 0600 and owned by its user:
 
 | file | who has it |
 | --- | --- |
-| `core.key` | primary and secondary receivers, primary sources, reformation servers |
+| `core.key` | primary and secondary receivers, primary sources, reformation servers; rosters bring others |
 | `edge.key` | primary and secondary receivers, retransmit servers, customers |
 | `region.key` | where lines are [sold](#subscriptions): receivers, retransmit servers and the box office |
 | `NAME.package`, `NAME.secret` | where lines are sold: the customer of that name; what the box office gave it |
 | `repair.key` | with narrow stripes: retransmit servers, and customers who bought repairs of them |
 | `source-NAME.key` | the source of that name; of a primary source also all receivers; of a secondary one its parent |
-| `identity-NAME.key` | the node of that name and nobody else; one for `operator` and one for `box-office` |
+| `identity-NAME.key` | the node of that name and nobody else (a source's floor too); one for `operator`, `box-office` |
 | `root.key` | nobody: the operator keeps it offline, and brings it to sign a roster |
 | `revoke.key` | whoever is on duty: it takes identities away, and does nothing else |
 | `roster.bin` | every node and customer: who is who, signed by the root. It is public (mode 0644) |

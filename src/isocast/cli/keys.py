@@ -144,6 +144,7 @@ def show(*, config: Config = None, json: Flag = False) -> int:
                 "digest": roster.digest.hex(),
                 "root": fingerprint_of(roster.root),
                 "revoke_key": fingerprint_of(roster.revoke_key),
+                "brings_core_key": bool(roster.ephemeral),
                 "revoked": [fingerprint_of(public) for public in roster.revoked],
                 "members": [dict(zip(_MEMBER_FIELDS, row, strict=True)) for row in rows],
             }
@@ -192,9 +193,12 @@ def roster(
     extend: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     days: Count = 730,
     new_revoke_key: Flag = False,
+    new_core_key: Flag = False,
     unsigned: Path | None = None,
 ) -> int:
     """Make the next roster: it lists whom the market's file has, and takes away for good what was revoked.
+
+    One that lists other nodes or keys than the one before brings another core key, sealed to each node of the core.
 
     With root.key here it is signed and kept as roster.bin; `isocast keys apply` then brings it into force. Where there
     is no roster yet, the root is made, and the first roster lists the keys that are here and those that are added.
@@ -211,6 +215,8 @@ def roster(
         How long keys count that are listed or extended now.
     new_revoke_key
         Make another revoke.key: the old one was stolen. What it revoked, and no roster has taken over, counts again.
+    new_core_key
+        Bring another core key even if the same nodes may have it: the old one was copied.
     unsigned
         Write the roster to this file instead, for `isocast keys sign` where root.key is.
     """
@@ -234,7 +240,14 @@ def roster(
     names = [signer.name for signer in signers(market)] if extend == [_EVERYBODY] else extend or []
     requests = tuple([_request(path) for path in add or ()])
     revoke_key = replace_revoke_key(market).public if new_revoke_key else b""
-    wish = RosterWish(requests, tuple(names), days * _DAY_NS, revoke_key, keep_revocations=not new_revoke_key)
+    wish = RosterWish(
+        requests,
+        tuple(names),
+        days * _DAY_NS,
+        revoke_key,
+        keep_revocations=not new_revoke_key,
+        new_core_key=new_core_key,
+    )
     made = renew_roster(market, wish) if unsigned is None else next_roster(market, wish, time_ns())
     if made is None:
         line("The roster says all that already: nothing to change.")

@@ -9,6 +9,7 @@ from time import time_ns
 
 import numpy as np
 import pytest
+from tests.runtime.doorways import doorway
 from tests.runtime.worlds import eventually, market_file, trades
 
 from isocast.runtime.client import publisher as module
@@ -46,7 +47,8 @@ class Source:
         plan = market.node("floor")
         self._place = plan.address, plan.tcp_port
         self._key = load_source_key(market, plan).derive(Purpose.DOOR, plan.node)
-        self._door = Door({"source/floor": self._key}.get, self._serve)
+        way = doorway(market, "floor", "floor")
+        self._door = Door({"source/floor": self._key}.get, self._serve, doorway=way)
 
     async def open(self) -> None:
         await self._door.open(*self._place)

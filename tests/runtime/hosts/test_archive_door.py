@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.runtime.doorways import enter
 from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.wire.journal_samples import blocks, events_payload
 
@@ -34,10 +35,9 @@ def served(market: Market, work: Callable[[Visit], Awaitable[None]]) -> Surround
         door = ArchiveDoor(context, market.directory_of("a") / "journal", lambda: None)
         await door.open()
         try:
-            plan = market.node("a")
             key = context.edge_door_key(edge_visitor(market.node("bank")))
             assert key is not None
-            guest = await visit(plan.address, plan.tcp_port, "edge/bank", key)
+            guest = await enter(market, "a", "edge/bank", key, by="bank")
             assert door.visitors == 1
             await work(guest)
             await guest.close()

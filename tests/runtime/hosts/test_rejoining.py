@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.ring.makers import EPOCH
+from tests.runtime.doorways import enter
 from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.wire.journal_samples import blocks
 
@@ -126,8 +127,9 @@ def test_only_receivers_get_checkpoints(market: Market) -> None:
         await door.open()
         plan = market.node("a")
         try:
-            for name in (edge_visitor(market.node("bank")), edge_visitor(market.node("b"))):
-                guest = await visit(plan.address, plan.tcp_port, name, context.archive_door_key(name) or b"")
+            for visitor in ("bank", "b"):
+                name = edge_visitor(market.node(visitor))
+                guest = await enter(market, "a", name, context.archive_door_key(name), by=visitor)
                 await guest.send(CheckpointWanted())
                 with pytest.raises(DoorError, match="for receivers alone"):
                     await guest.expect(CheckpointGiven)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.runtime.doorways import enter
 from tests.runtime.worlds import SMALL, World, eventually, market_file, run, trades
 
 from isocast.runtime.disk.journal_reader import JournalReader, packets_of
@@ -22,10 +23,9 @@ CORE = ("a", "b", "c", "x", "floor")
 
 async def visit_archive(world: World, name: str = "bank") -> Visit:
     market = world.market
-    plan, archive = market.node(name), market.node("archive")
+    plan = market.node(name)
     key = edge_door_key(market, load_keys(market, plan), edge_visitor(plan))
-    assert key is not None
-    return await visit(archive.address, archive.tcp_port, edge_visitor(plan), key)
+    return await enter(market, "archive", edge_visitor(plan), key, by=name)
 
 
 async def ask(guest: Visit, wanted: DoorMessage) -> tuple[list[int], DoorMessage | None]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.ring.makers import EPOCH, Chain
+from tests.runtime.doorways import enter
 from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.worlds import SMALL, World, eventually, market_file, trades
 
@@ -262,7 +263,7 @@ def test_bursts_of_all_sources_fit_a_receiver_s_buffer(tmp_path: Path) -> None:
 async def floor_visit(market: Market) -> Visit:
     plan = market.node("floor")
     key = load_source_key(market, plan).derive(Purpose.DOOR, plan.node)
-    return await visit(plan.address, plan.tcp_port, "source/floor", key)
+    return await enter(market, "floor", "source/floor", key, by="floor")
 
 
 def test_a_visitor_publishes_and_is_told_what_is_refused(market: Market) -> None:

@@ -12,6 +12,7 @@ from tests.runtime.worlds import PATIENCE_S, SMALL, World, eventually, market_fi
 
 from isocast.cli.main import main
 from isocast.runtime.hosts.receiver import ReceiverHost
+from isocast.runtime.hosts.reformation import ReformationHost
 from isocast.runtime.hosts.roster_following import RosterFollower
 from isocast.runtime.market.roster_files import ROSTER, load_roster, save_revocation, save_roster
 from isocast.runtime.market.roster_making import (
@@ -30,6 +31,7 @@ from isocast.runtime.operate.roster_change import RosterChange, RosterState
 from isocast.security.roster import RosterBook, sign_roster
 
 RECEIVERS = ("a", "b", "c")
+CORE = (*RECEIVERS, "x")
 
 
 def _ring_of(views: Mapping[str, RingView], name: str) -> list[int]:
@@ -40,6 +42,15 @@ def _certified(world: World, name: str) -> int:
     host = world.nodes[name].host
     assert isinstance(host, ReceiverHost)
     return host.machine.receiver.certificates.certified
+
+
+def core_key(world: World, name: str) -> str:
+    """The fingerprint of that by which a node speaks."""
+    host = world.nodes[name].host
+    assert isinstance(host, ReceiverHost | ReformationHost)
+    keys = host._context.keys.core_keys  # noqa: SLF001
+    assert keys is not None
+    return keys.current.fingerprint
 
 
 def book_of(world: World, name: str) -> RosterBook:
@@ -55,6 +66,8 @@ def test_a_roster_counts_from_the_same_token_on_everywhere(tmp_path: Path) -> No
             await world.start()
             market = world.market
             first = load_roster(market)
+            former = {name: core_key(world, name) for name in CORE}
+            assert len(set(former.values())) == 1
             request = read_request(make_request("b", rotate_identity(market, "b")))
             second = renew_roster(market, RosterWish((request,)))
             assert second is not None
@@ -73,6 +86,10 @@ def test_a_roster_counts_from_the_same_token_on_everywhere(tmp_path: Path) -> No
             # The new key signs from there on, without a restart.
             (token,) = effective
             await eventually(lambda: _certified(world, "a") > token + 6)
+            # So does a core key that the roster brought: all speak by it, and nobody was unheard meanwhile.
+            await eventually(lambda: len({core_key(world, name) for name in CORE}) == 1)
+            assert core_key(world, "a") != former["a"]
+            assert not any(world.nodes[name].counters.authentication_failures for name in (*CORE, "floor"))
             assert not any(world.nodes[name].counters.refused_signatures for name in RECEIVERS)
             # And with it after a restart, knowing since when the new roster counts.
             await world.stop("b")

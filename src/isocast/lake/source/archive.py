@@ -24,7 +24,7 @@ from isocast.runtime.market.guests import with_guest
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, visit_node
-from isocast.runtime.net.door_keys import door_opener, edge_door_key, edge_visitor, guest_visitor
+from isocast.runtime.net.door_keys import door_hand, door_opener, edge_door_key, edge_visitor, guest_visitor
 from isocast.terms.errors import ConfigurationError, IsocastError, JournalError, RemoteProtocolError
 from isocast.terms.quantities import suggestion
 from isocast.wire.door import Block, End, RangeWanted, Refused
@@ -203,7 +203,7 @@ async def _enter(share: Market, visitor: str, server: str) -> Visit:
     if key is None:
         raise ConfigurationError(share.file, "option as", f"{visitor or 'a guest'} has no key of the edge")
     there = share.node(server)
-    here = await visit_node(share, there, name, key)
+    here = await visit_node(share, there, name, key, door_hand(share, keys))
     opener = door_opener(share, keys, places[0].stripe, there.node)
     here.incoming = None if opener is None else opener.open
     return here

@@ -21,12 +21,11 @@ import numpy as np
 
 from isocast.runtime.client.message_cutter import FULL, MessageCutter
 from isocast.runtime.market.file import load_market
-from isocast.runtime.market.key_files import load_source_key
+from isocast.runtime.market.key_files import load_floor_keys
 from isocast.runtime.market.model import Market, NodePlan
 from isocast.runtime.market.routes import core_routes
 from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, visit_node
-from isocast.runtime.net.door_keys import publish_visitor
-from isocast.security.keys import Purpose
+from isocast.runtime.net.door_keys import door_hand, publish_door_key, publish_visitor
 from isocast.terms.errors import ConfigurationError, IsocastError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Label
 from isocast.terms.quantities import suggestion
@@ -216,7 +215,7 @@ class SourceDoor:
         """Nobody is visited yet."""
         self._market = market
         self._plan = plan
-        self._key = load_source_key(market, plan).derive(Purpose.DOOR, plan.node)
+        load_floor_keys(market, plan)  # What is missing is said at once.
         self._patience_s = patience_s
         self._visit: Visit | None = None
         self.repeated = 0
@@ -362,8 +361,12 @@ class SourceDoor:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _connect(self) -> Visit:
-        plan = self._plan
-        self._visit = await visit_node(self._market, plan, publish_visitor(plan), self._key)
+        market, plan, name = self._market, self._plan, publish_visitor(self._plan)
+        keys = load_floor_keys(market, plan)  # Another identity may have taken the place of the last.
+        key = publish_door_key(market, keys, name)
+        if key is None:
+            raise DoorRefusedError(f"{plan.name} is no source")
+        self._visit = await visit_node(market, plan, name, key, door_hand(market, keys))
         return self._visit
 
 

@@ -118,7 +118,7 @@ class CheckpointFetcher:
         if there is None or not there.tcp_port or key is None:
             return None
         try:
-            here = await visit_node(context.market, there, name, key)
+            here = await visit_node(context.market, there, name, key, context.door_hand)
             try:
                 await here.send(CheckpointWanted())
                 async with asyncio.timeout(_SILENCE_S):
@@ -196,7 +196,7 @@ class CheckpointFetcher:
         key = context.archive_door_key(name)
         if key is None:
             raise DoorError("this node has no edge key")
-        here = await visit_node(context.market, plan, name, key)
+        here = await visit_node(context.market, plan, name, key, context.door_hand)
         try:
             while True:
                 before = self._journal.position.next_sequence

@@ -239,7 +239,7 @@ class Fetcher:
         name, key = self._credentials()
         if there is None or not there.tcp_port or key is None:
             raise DoorError(f"{context.market.name_of(server)} has no door")
-        here = self._visits[server] = await visit_node(context.market, there, name, key)
+        here = self._visits[server] = await visit_node(context.market, there, name, key, context.door_hand)
         return here
 
     async def _leave(self, server: NodeId) -> None:

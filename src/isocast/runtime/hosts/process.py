@@ -25,13 +25,14 @@ from isocast.ring.notary import Notary
 from isocast.runtime.disk.store_marker import StoreIdentity
 from isocast.runtime.hosts.driver import Driver, Host
 from isocast.runtime.hosts.roster_following import RosterFollowing, RosterPlace
-from isocast.runtime.market.key_files import MarketKeys, load_keys
+from isocast.runtime.market.key_files import MarketKeys, brought_core_key, load_keys
 from isocast.runtime.market.model import ClockSource, DelayModel, Market, NodePlan, NodeRole
 from isocast.runtime.market.roster_files import NewsReader, load_identity
 from isocast.runtime.market.tls_files import read_status_token
 from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.runtime.net.clock import SystemClock, become_punctual
-from isocast.runtime.net.door_keys import core_door_key, edge_door_key, publish_door_key
+from isocast.runtime.net.door import Doorway
+from isocast.runtime.net.door_keys import core_door_key, door_hand, edge_door_key, listed_visitor, publish_door_key
 from isocast.runtime.net.faults import FaultyChannels, allows_faults, fault_operations
 from isocast.runtime.net.impairment import InboundImpairment
 from isocast.runtime.net.kernel import forbid_dumps
@@ -45,6 +46,7 @@ from isocast.runtime.watch.logs import get_log, is_watched, notify
 from isocast.runtime.watch.measurements import Measurements, TokenEar
 from isocast.runtime.watch.metrics import Identity
 from isocast.runtime.watch.status import Monitor
+from isocast.security.door_identities import DoorHand
 from isocast.security.signing import IdentitySigner, RosterVerifier
 from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull, StoreGone
 from isocast.terms.ids import NodeId
@@ -109,8 +111,28 @@ class Context:
         if book is None:
             return None
         return RosterPlace(
-            self.market, book, self.log, self.alarm, self.operations, self.directory, take_key=self._take_key
+            self.market,
+            book,
+            self.log,
+            self.alarm,
+            self.operations,
+            self.directory,
+            take_key=self._take_keys,
+            turn_core=self._turn_core,
         )
+
+    def _take_keys(self) -> None:
+        """Know what the newest roster brings: another key of this node, another key of the core."""
+        self._take_key()
+        core, book = self.keys.core_keys, self.keys.book
+        secret = None if core is None or book is None else brought_core_key(self.market, self.plan, book.newest)
+        if core is not None and secret is not None and core.expect(secret):
+            self.log.warning("hears another core key", key=secret.fingerprint)
+
+    def _turn_core(self) -> None:
+        """A roster is in force: speak by the core key that it brought."""
+        if self.keys.core_keys is not None:
+            self.keys.core_keys.turn()
 
     def _take_key(self) -> None:
         """Sign with the key that follows this node's, once the newest roster lists it."""
@@ -135,6 +157,19 @@ class Context:
     def publish_door_key(self, visitor: str) -> bytes | None:
         """The key by which `source/NAME` comes in to publish: this source's own floor, or a secondary source."""
         return publish_door_key(self.market, self.keys, visitor)
+
+    @property
+    def door_hand(self) -> DoorHand | None:
+        """How this node proves itself at doors, its own and others'; None where the key is all that counts."""
+        return door_hand(self.market, self.keys, self.counters.refused_signatures)
+
+    @property
+    def doorway(self) -> Doorway | None:
+        """What this node's own doors ask besides the key; None where that is all that counts."""
+        hand, plan = self.door_hand, self.plan
+        if hand is None:
+            return None
+        return Doorway(hand, plan.node, plan.stripe, lambda visitor: listed_visitor(self.market, visitor))
 
     @property
     def tls(self) -> ServerTls | None:

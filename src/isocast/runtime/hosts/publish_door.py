@@ -72,7 +72,7 @@ class PublishDoor(Door):
         `room` returns once another request may be taken; left out, that is always. With `routes`, symbols of other
         stripes are refused.
         """
-        super().__init__(context.publish_door_key, self._serve_floor, self._tell_trouble, context.tls)
+        super().__init__(context.publish_door_key, self._serve_floor, self._tell_trouble, context.tls, context.doorway)
         self.answers: dict[bytes, PublishAccepted | PublishRejected] = {}
         self._context = context
         self._publish = publish

@@ -121,7 +121,7 @@ class _RangeDoor(ABC):
 
     def __init__(self, context: Context, key_of: Callable[[str], bytes | None]) -> None:
         self._context = context
-        self._door = Door(key_of, self._serve, self._complain, context.tls)
+        self._door = Door(key_of, self._serve, self._complain, context.tls, context.doorway)
         self.guests = GuestShares(context.market.guests, self._throttled)
 
     @property

@@ -51,7 +51,9 @@ class RosterPlace:
     directory: Path
     """Where the node keeps what must survive it."""
     take_key: Callable[[], None] = lambda: None
-    """Called when a new roster may list another key of this node."""
+    """Called when a new roster may list another key of this node, or bring another of the core."""
+    turn_core: Callable[[], None] = lambda: None
+    """Called when a roster comes into force."""
 
 
 class NoFollower:
@@ -161,6 +163,8 @@ class RosterFollower(RosterFollowing, NoFollower):
             return
         self._counting[roster.serial] = notice.effective
         self._note()
+        if roster is book.newest:
+            place.turn_core()
         place.log.warning("a roster is in force", serial=roster.serial, token=notice.effective)
 
     def _note(self) -> None:

@@ -185,7 +185,7 @@ class SecondarySourceHost:
         if key is None:
             raise DoorError(f"the key of {self._context.plan.name} is required")
         try:
-            here = await visit_node(self._context.market, parent, name, key)
+            here = await visit_node(self._context.market, parent, name, key, self._context.door_hand)
         except DoorError:
             self._parent_answers = False
             raise

@@ -1,6 +1,7 @@
 """Key files: made once for a market, read by its own user alone.
 
-    core.key              all trusted nodes of the network, and the primary sources
+    core.key              all trusted nodes of the network, and the primary sources: the first one; later rosters bring
+                          others, sealed to each node (`security.group_keys`)
     edge.key              trusted receivers, retransmit servers and customers
     region.key            receivers, retransmit servers and the box office; only where lines are sold
     repair.key            retransmit servers, and whoever bought repairs of the narrow stripes; only where there are any
@@ -24,16 +25,19 @@ from secrets import token_bytes
 from time import time_ns
 from typing import TYPE_CHECKING
 
+from isocast.runtime.market.core_keys import CoreKeys
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.market.roster_files import (
     REVOKE,
     ROOT,
     ROSTER,
+    has_roster,
     identity_file,
     insist_on_listing,
     load_book,
     load_identity,
     load_roster,
+    next_identity_file,
     roster_note,
 )
 from isocast.runtime.market.roster_making import lists_everybody, make_identities, renew_roster, signers
@@ -45,11 +49,12 @@ from isocast.runtime.market.secret_files import (
     read_secret,
 )
 from isocast.runtime.market.subscription import Subscription, subscription_of
+from isocast.security.group_keys import open_core_key
 from isocast.security.identities import Identity
 from isocast.security.keys import CoreKeyring, EdgeKeyring, SecretKey
 from isocast.security.roster import Roster, RosterBook
 from isocast.security.sealing import SALT_BYTES, Opener, Sealer
-from isocast.terms.errors import ConfigurationError
+from isocast.terms.errors import ConfigurationError, RosterError
 from isocast.terms.ids import NodeId, is_guest
 
 if TYPE_CHECKING:
@@ -62,9 +67,11 @@ __all__ = [
     "REPAIR",
     "KeyFile",
     "MarketKeys",
+    "brought_core_key",
     "check_keys",
     "init_keys",
     "key_names",
+    "load_floor_keys",
     "load_keys",
     "load_repair_key",
     "load_source_key",
@@ -88,6 +95,7 @@ _EDGE_ROLES = (
     NodeRole.RETRANSMIT_SERVER,
     NodeRole.CUSTOMER,
 )
+_BROUGHT = "not needed: the roster brings the core key"
 _SEALING_ROLES = (NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER, NodeRole.RETRANSMIT_SERVER)
 
 
@@ -158,7 +166,8 @@ def init_keys(market: Market) -> tuple[KeyFile, ...]:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_directory(directory, OTHERS)
-        files = [_made(market, name) for name in _secret_names(market)]
+        brings = market.security.signatures and has_roster(market) and bool(load_roster(market).ephemeral)
+        files = [_made(market, name, make=not (brings and name == CORE)) for name in _secret_names(market)]
         if market.security.signatures:
             made = make_identities(market)
             made += (ROSTER,) if not lists_everybody(market) and renew_roster(market) is not None else ()
@@ -178,11 +187,11 @@ def _found(market: Market, name: str, *, made: bool) -> KeyFile:
     return KeyFile(name, path, made=made, nodes=_holders(market, name), note=note)
 
 
-def _made(market: Market, name: str) -> KeyFile:
+def _made(market: Market, name: str, *, make: bool) -> KeyFile:
     path = market.keys_directory / name
     holders = _holders(market, name)
-    if path.exists():
-        return KeyFile(name, path, nodes=holders)
+    if path.exists() or not make:
+        return KeyFile(name, path, nodes=holders, note="" if make else _BROUGHT)
     purpose = "every process that has it is trusted. Keep it secret"
     create_secret(path, f"{name} of the isocast market {market.name}: {purpose}.")
     return KeyFile(name, path, made=True, nodes=holders)
@@ -230,6 +239,8 @@ def _examined(market: Market, name: str, book: RosterBook | None) -> tuple[str, 
     if name == ROSTER:
         roster = load_roster(market, time_ns())  # Once more, for what is wrong with it.
         return roster.digest[:8].hex(), roster_note(roster)
+    if name == CORE and book is not None and book.newest.ephemeral:
+        return SecretKey(read_secret(path)).fingerprint if path.exists() else "", _BROUGHT
     if name in (ROOT, REVOKE):
         if book is not None and not path.exists():
             return "", "not here: the operator has it"
@@ -254,7 +265,8 @@ def _listed_identity(market: Market, plan: NodePlan, book: RosterBook) -> Identi
 class MarketKeys:
     """The secrets that one node holds, and what it makes of them."""
 
-    core: SecretKey | None
+    core_keys: CoreKeys | None
+    """The key of the core; rosters may bring another while the node runs."""
     edge: SecretKey | None
     sources: Mapping[int, SecretKey]
     """By source number: for a receiver those of all primary sources, for a source its own and its children's."""
@@ -276,9 +288,16 @@ class MarketKeys:
         """The newest roster that this node knows; None where nobody signs."""
         return None if self.book is None else self.book.newest
 
+    @property
+    def core(self) -> SecretKey | None:
+        """The newest key of the core that this node knows; None for whoever has no place there."""
+        return None if self.core_keys is None else self.core_keys.newest
+
     def core_ring(self) -> CoreKeyring:
         """Tag keys of the core; without the core key nobody is known but the sources."""
-        return CoreKeyring(self.core, self.core_members, self.sources)
+        if self.core_keys is None:
+            return CoreKeyring(None, self.core_members, self.sources)
+        return self.core_keys.ring(self.core_members, self.sources)
 
     def edge_ring(self) -> EdgeKeyring:
         """Tag keys of the edge; without the edge key nobody is known."""
@@ -316,6 +335,8 @@ def load_keys(market: Market, plan: NodePlan, subscription: Subscription | None 
     now = time_ns()
     book = load_book(market, now) if market.security.signatures else None
     names = [name for name in needed_by(market, plan) if name != ROSTER]
+    if book is not None and book.newest.ephemeral and not (market.keys_directory / CORE).exists():
+        names = [name for name in names if name != CORE]
     if market.subscriptions.enabled and plan.role is NodeRole.CUSTOMER:
         subscription = subscription or subscription_of(market, plan)
         if is_guest(plan.node) and not (market.keys_directory / EDGE).exists():
@@ -329,7 +350,7 @@ def load_keys(market: Market, plan: NodePlan, subscription: Subscription | None 
         identity = _listed_identity(market, plan, book)
         insist_on_listing(market, plan, identity, book, now)
     return MarketKeys(
-        core=keys.get(CORE),
+        core_keys=_core_keys(market, plan, book, keys.get(CORE)) if plan.role in _CORE_ROLES else None,
         edge=keys.get(EDGE),
         sources={source.number: keys[_source_file(source)] for source in _known_sources(market, plan)},
         core_members=tuple(dict.fromkeys(p.node for p in market.by_role(*_CORE_ROLES) if not p.role.is_source)),
@@ -339,6 +360,36 @@ def load_keys(market: Market, plan: NodePlan, subscription: Subscription | None 
         region=keys.get(REGION),
         subscription=subscription,
     )
+
+
+def _core_keys(market: Market, plan: NodePlan, book: RosterBook | None, first: SecretKey | None) -> CoreKeys | None:
+    """The core key of the newest roster, or the file's where none has brought one; and the one before."""
+    if book is None or not book.newest.ephemeral:
+        return None if first is None else CoreKeys(first)
+    current = brought_core_key(market, plan, book.newest)
+    if current is None:
+        where, serial = str(market.keys_directory / ROSTER), book.newest.serial
+        rule = f"roster {serial} has no core key for {plan.origin}: isocast keys rotate {plan.origin} asks for one"
+        raise ConfigurationError(where, "roster", rule)
+    before: Roster | None = book.newest
+    while before is not None and before.ephemeral == book.newest.ephemeral:
+        before = book.of_serial(before.serial - 1)
+    if before is None or not before.ephemeral:
+        return CoreKeys(current, first)
+    return CoreKeys(current, brought_core_key(market, plan, before))
+
+
+def brought_core_key(market: Market, plan: NodePlan, roster: Roster) -> SecretKey | None:
+    """The core key that a roster brings a node; None if it brings none, or none to the keys that are here."""
+    for name in (identity_file(plan.origin), next_identity_file(plan.origin)):
+        path = market.keys_directory / name
+        try:
+            found = open_core_key(roster, Identity(read_secret(path))) if path.exists() else None
+        except RosterError as error:
+            raise ConfigurationError(str(market.keys_directory / ROSTER), "roster", str(error)) from None
+        if found is not None:
+            return found
+    return None
 
 
 def _insist_on_difference(market: Market, secrets: Mapping[str, bytes]) -> None:
@@ -356,5 +407,21 @@ def load_repair_key(market: Market) -> SecretKey:
 
 
 def load_source_key(market: Market, plan: NodePlan) -> SecretKey:
-    """The key of one source alone: all that a floor's own program needs."""
+    """The key of one source alone."""
     return SecretKey(read_secret(market.keys_directory / _source_file(plan)))
+
+
+def load_floor_keys(market: Market, plan: NodePlan) -> MarketKeys:
+    """All that a floor's own program needs: the key of its source and, where doors ask for that, its identity."""
+    book = identity = None
+    if market.doors_identify:
+        now = time_ns()
+        book = load_book(market, now)
+        if not (market.keys_directory / identity_file(plan.origin)).exists():
+            rule = f"publishing as {plan.origin} needs its identity besides its key: copy it from the machine of that"
+            path = str(market.keys_directory / identity_file(plan.origin))
+            raise ConfigurationError(path, "identity", f'{rule} source, or set security.doors = "key" on all machines')
+        identity = _listed_identity(market, plan, book)
+        insist_on_listing(market, plan, identity, book, now)
+    sources = {plan.number: load_source_key(market, plan)}
+    return MarketKeys(None, None, sources, core_members=(), edge_members=(), identity=identity, book=book)

@@ -682,6 +682,15 @@ _SECURITY = Table(
             "auto",
             choices=("auto", "always", "never"),
         ),
+        Key(
+            "doors",
+            Kind.CHOICE,
+            "What both sides of a door prove: `identity`, the key of the door and the identity that the roster lists;"
+            " `key`, its key alone, as versions before did. All nodes and publishers of a market have the same: there"
+            " is no falling back. Without `signatures` it is the key alone.",
+            "identity",
+            choices=("identity", "key"),
+        ),
     ),
 )
 

@@ -326,6 +326,8 @@ class SecuritySettings:
     """Whether they sign, and need identities and a roster."""
     receipts: str = "auto"
     """Whether receipts are signed too: auto, while that costs a member little; always; or never."""
+    doors: str = "identity"
+    """What both sides of a door prove: their identities besides its key, or the key alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -629,6 +631,11 @@ class Market:
         """Whether doors and pages at an address speak TLS."""
         mode = self.network.tls
         return mode is TlsMode.ON or (mode is TlsMode.AUTO and not IPv4Address(address).is_loopback)
+
+    @property
+    def doors_identify(self) -> bool:
+        """Whether both sides of a door prove their identities."""
+        return self.security.signatures and self.security.doors == "identity"
 
     # ---- the ring
 

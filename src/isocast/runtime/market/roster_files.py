@@ -46,6 +46,7 @@ __all__ = [
     "ROSTER",
     "SOON_NS",
     "CustomersReader",
+    "DoorReader",
     "NewestReader",
     "NewsReader",
     "has_roster",
@@ -297,10 +298,10 @@ class NewestReader(NewsReader):
         return found if found == self._book.newest.public_of(node, stripe) else None
 
 
-class CustomersReader(NewsReader):
-    """The same for a customer, whom nobody tells: it also looks now and then, and believes the roster before.
+class DoorReader(NewsReader):
+    """The same at doors, where nobody follows the sequence: the roster before the newest counts, too.
 
-    Those whom it hears change over one after the other, and each may be behind it.
+    The two sides change over one after the other, and each may be a roster behind.
     """
 
     def key_of(
@@ -313,9 +314,25 @@ class CustomersReader(NewsReader):
         settled: bool = False,
     ) -> bytes | None:
         """As the book has it at any token."""
-        self._look(_LOOK_S)
         if token_number is None and serial == self._book.newest.serial - 1:
             token_number = 0
+        return super().key_of(node, serial, token_number, stripe, settled=settled)
+
+
+class CustomersReader(DoorReader):
+    """The same for a customer, whom nobody tells: it also looks now and then."""
+
+    def key_of(
+        self,
+        node: NodeId,
+        serial: int,
+        token_number: int | None = None,
+        stripe: int | None = None,
+        *,
+        settled: bool = False,
+    ) -> bytes | None:
+        """As the book has it at any token."""
+        self._look(_LOOK_S)
         return super().key_of(node, serial, token_number, stripe, settled=settled)
 
 

@@ -31,6 +31,7 @@ from isocast.runtime.market.roster_files import (
     save_roster,
 )
 from isocast.runtime.market.secret_files import create_secret, read_secret, replace_file
+from isocast.security.group_keys import keeps_core_key, seal_core_key
 from isocast.security.identities import (
     ED25519_BYTES,
     IDENTITY_BYTES,
@@ -233,6 +234,8 @@ class RosterWish:
     """Another public key for revoking; empty: the same."""
     keep_revocations: bool = True
     """Whether what was revoked meanwhile stays so; not after the revoke key was stolen."""
+    new_core_key: bool = False
+    """Whether it brings another core key, though the same nodes may have it."""
 
 
 def next_roster(market: Market, wish: RosterWish, now_ns: int, root: bytes = b"") -> Roster | None:
@@ -249,7 +252,8 @@ def next_roster(market: Market, wish: RosterWish, now_ns: int, root: bytes = b""
     members = _members(market, wish, asked, known, now_ns)
     try:
         if before is None or book is None:
-            return Roster(market.name, root, 1, members, wish.revoke_key)
+            first = Roster(market.name, root, 1, members, wish.revoke_key)
+            return _with_core_key(first) if wish.new_core_key else first
         revoked = {said.public for said in book.revocations} if wish.keep_revocations else set()
         roster = replace(
             before,
@@ -259,10 +263,18 @@ def next_roster(market: Market, wish: RosterWish, now_ns: int, root: bytes = b""
             revoke_key=wish.revoke_key or before.revoke_key,
             revoked=tuple(sorted({*before.revoked, *revoked})),
         )
+        roster = keeps_core_key(roster, before)
+        same = replace(roster, serial=before.serial, previous=before.previous) == before
+        if same and not wish.new_core_key:
+            return None
+        return roster if roster.ephemeral and not wish.new_core_key else _with_core_key(roster)
     except LocalProtocolError as error:
         raise ConfigurationError(str(market.keys_directory / ROSTER), "roster", str(error)) from None
-    same = replace(roster, serial=before.serial, previous=before.previous) == before
-    return None if same else roster
+
+
+def _with_core_key(roster: Roster) -> Roster:
+    """With a core key that was drawn for it, and that nobody keeps."""
+    return seal_core_key(roster, token_bytes(IDENTITY_BYTES), token_bytes(IDENTITY_BYTES))
 
 
 def _members(

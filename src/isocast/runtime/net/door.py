@@ -1,7 +1,8 @@
 """Connections to a node by TCP: the door that serves, and the visit of whoever comes in.
 
-Everybody proves the key first, both ways. Everything has an end: a handshake that lingers, a message that is too
-long, a reader that does not read. A visitor that is slow waits alone, and is named.
+Everybody proves the key first, both ways; in a market with a roster the door, and each visitor that the roster lists,
+also prove their identities, and a copy of the key alone opens nothing. Everything has an end: a handshake that
+lingers, a message that is too long, a reader that does not read. A visitor that is slow waits alone, and is named.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from hmac import compare_digest
 from secrets import token_bytes
-from typing import TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 from isocast.runtime.market.model import Market, NodePlan
 from isocast.runtime.net.lobby import Lobby
 from isocast.runtime.net.tls import ServerTls, channel_of, client_tls, tls_trouble
+from isocast.security.door_identities import DoorHand, EphemeralKey, Handshake, encode_word, read_word
 from isocast.terms.errors import IsocastError, RemoteProtocolError
+from isocast.terms.ids import NodeId
 from isocast.wire.door import (
     LENGTH,
     MAX_MESSAGE,
@@ -44,6 +47,7 @@ __all__ = [
     "Door",
     "DoorError",
     "DoorRefusedError",
+    "Doorway",
     "Visit",
     "visit",
     "visit_node",
@@ -61,6 +65,8 @@ _KEEP_ALIVE = ((4, 10), (5, 5), (6, 4))
 """TCP_KEEPIDLE, _INTVL and _CNT of Linux: a machine that vanished is found out within 10 + 4·5 = 30 s."""
 _CLIENT, _SERVER = b"client", b"server"
 _MAX_HANDSHAKE = 2_048
+_EPHEMERAL_BYTES = 32
+_OLDER = 'or it runs an older version: update it, or set security.doors = "key" on all machines until that is done'
 
 
 class DoorError(IsocastError):
@@ -69,6 +75,18 @@ class DoorError(IsocastError):
 
 class DoorRefusedError(DoorError):
     """The door, or its visitor, does not have the right key: trying again changes nothing."""
+
+
+class Doorway(NamedTuple):
+    """How both sides of a door know each other by identity."""
+
+    hand: DoorHand
+    """Signs as this side, and judges the other."""
+    door: NodeId
+    stripe: int
+    """Of the process whose door it is."""
+    listed: Callable[[str], NodeId | None] = lambda _: None
+    """Whose identity a visitor of this name must prove; None: nobody's, the key is enough."""
 
 
 class Visit:
@@ -137,16 +155,18 @@ class Door:
         serve: Callable[[Visit], Awaitable[None]],
         complain: Callable[[str, str], None] = lambda _name, _text: None,
         tls: ServerTls | None = None,
+        doorway: Doorway | None = None,
     ) -> None:
         """`complain(name, text)` hears of visitors that were refused, were slow or broke the protocol.
 
-        With `tls`, nothing is said in the clear.
+        With `tls`, nothing is said in the clear. Without a `doorway`, the key is all that both sides prove.
         """
         self._key_of = key_of
         self._serve = serve
         self._complain = complain
         self._server: asyncio.Server | None = None
         self._tls = tls
+        self._doorway = doorway
         self._visits: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self.lobby = Lobby(MAX_HALF_OPEN)
@@ -223,20 +243,65 @@ class Door:
         expected = proof(key or token_bytes(32), _CLIENT, *nonces)
         if key is None or not compare_digest(expected, login.proof):
             rule = "is this the key file of this market? A node must be restarted when a name is added to the file"
-            _write_plain(writer, Refused(f"unknown name or wrong key: {rule}"))
-            await writer.drain()
-            raise RemoteProtocolError(f"a wrong proof for {login.name!r}")
-        _write_plain(writer, Welcome(proof(key, _SERVER, *nonces)))
+            await _refuse(writer, f"unknown name or wrong key: {rule}", f"a wrong proof for {login.name!r}")
+        welcome = encode_message(Welcome(proof(key, _SERVER, *nonces)))
+        if self._doorway is None:
+            _write_body(writer, welcome)
+        else:
+            about = Handshake(self._doorway.door, self._doorway.stripe, login.name, nonces)
+            key = await _identify(reader, writer, self._doorway, about, key, welcome)
         return Visit(reader, writer, login.name, Session(key, _SERVER, *nonces), Session(key, _CLIENT, *nonces))
 
 
-async def visit_node(market: Market, there: NodePlan, name: str, key: bytes) -> Visit:
-    """Come in at the door of a node of the market, by TLS where it has that; DoorError says why not."""
-    return await visit(there.address, there.tcp_port, name, key, tls=client_tls(market, there.address))
+async def _identify(
+    reader: StreamReader, writer: StreamWriter, doorway: Doorway, about: Handshake, key: bytes, welcome: bytes
+) -> bytes:
+    """Both sides have the key of the door: say who this is, and hear who comes; the key of the connection."""
+    name = about.visitor
+    try:
+        async with asyncio.timeout(HANDSHAKE_S / 2):  # An older visitor waits: there is time left to tell it.
+            word = read_word(await _read_message(reader, _MAX_HANDSHAKE) or b"")
+    except (TimeoutError, RemoteProtocolError):
+        rule = f"this door asks for identities besides, and {name} said none: its market file has another"
+        await _refuse(writer, f"{rule} security.doors, {_OLDER}", f"no identity of {name!r}")
+    node = doorway.listed(name)
+    if node is not None and not doorway.hand.is_visitor(about, node, word):
+        rule = "isocast keys check says whether the newest roster lists the identity that is there"
+        heard = f"the key of {name!r} without its identity: if that is no old roster, the key was stolen"
+        await _refuse(writer, f"the identity of {name} is not proven: {rule}", heard)
+    ephemeral = EphemeralKey(token_bytes(_EPHEMERAL_BYTES))
+    agreed = ephemeral.agree(word.ephemeral, key)
+    _write_body(writer, welcome)
+    _write_body(writer, encode_word(doorway.hand.door_word(about, word.ephemeral, ephemeral.public)))
+    return agreed
+
+
+async def _refuse(writer: StreamWriter, told: str, heard: str) -> NoReturn:
+    """Tell a visitor why, and the door's owner what was tried."""
+    _write_plain(writer, Refused(told))
+    await writer.drain()
+    raise RemoteProtocolError(heard)
+
+
+async def visit_node(market: Market, there: NodePlan, name: str, key: bytes, hand: DoorHand | None) -> Visit:
+    """Come in at the door of a node of the market, by TLS where it has that; DoorError says why not.
+
+    `hand` as `door_hand` gives it: whoever has none proves the key alone, and asks no more of the door.
+    """
+    doorway = None if hand is None else Doorway(hand, there.node, there.stripe)
+    tls = client_tls(market, there.address)
+    return await visit(there.address, there.tcp_port, name, key, tls=tls, doorway=doorway)
 
 
 async def visit(
-    address: str, port: int, name: str, key: bytes, *, own: str | None = None, tls: ssl.SSLContext | None = None
+    address: str,
+    port: int,
+    name: str,
+    key: bytes,
+    *,
+    own: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    doorway: Doorway | None = None,
 ) -> Visit:
     """Come in at a node's door, from an address of this machine if one is given; DoorError says why not."""
     try:
@@ -253,7 +318,7 @@ async def visit(
         ) from reason
     try:
         async with asyncio.timeout(HANDSHAKE_S):
-            return await _log_in(reader, writer, name, key)
+            return await _log_in(reader, writer, name, key, doorway)
     except BaseException as reason:
         writer.close()  # Whoever stops waiting leaves no connection behind.
         if isinstance(reason, OSError | TimeoutError):
@@ -261,13 +326,17 @@ async def visit(
         raise
 
 
-async def _log_in(reader: StreamReader, writer: StreamWriter, name: str, key: bytes) -> Visit:
+async def _log_in(reader: StreamReader, writer: StreamWriter, name: str, key: bytes, doorway: Doorway | None) -> Visit:
     hello = await _read_plain(reader)
     if not isinstance(hello, Hello):
         raise DoorError("the connection ended" if hello is None else "no HELLO message: this is not a door")
     ours = token_bytes(NONCE_BYTES)
     nonces = (hello.nonce, ours, channel_of(writer.get_extra_info("ssl_object")))
     _write_plain(writer, Login(name, ours, proof(key, _CLIENT, *nonces)))
+    ephemeral = EphemeralKey(token_bytes(_EPHEMERAL_BYTES))
+    about = None if doorway is None else Handshake(doorway.door, doorway.stripe, name, nonces)
+    if doorway is not None and about is not None:
+        _write_body(writer, encode_word(doorway.hand.visitor_word(about, ephemeral.public)))
     answer = await _read_plain(reader)
     if isinstance(answer, Refused):
         raise DoorRefusedError(answer.reason)
@@ -275,7 +344,24 @@ async def _log_in(reader: StreamReader, writer: StreamWriter, name: str, key: by
         raise DoorError("the connection ended" if answer is None else "no WELCOME message: this is not a door")
     if not compare_digest(answer.proof, proof(key, _SERVER, *nonces)):
         raise DoorRefusedError("the node does not have the key: it is not the node that it claims to be")
+    if doorway is not None and about is not None:
+        key = await _recognise(reader, doorway, about, ephemeral, key)
     return Visit(reader, writer, name, Session(key, _CLIENT, *nonces), Session(key, _SERVER, *nonces))
+
+
+async def _recognise(
+    reader: StreamReader, doorway: Doorway, about: Handshake, ephemeral: EphemeralKey, key: bytes
+) -> bytes:
+    """The door has its key: is it the node's own? The key of the connection, if so."""
+    try:
+        word = read_word(await _read_message(reader, _MAX_HANDSHAKE) or b"")
+    except RemoteProtocolError:
+        rule = "the node has the key of the door and says no identity: its market file has another security.doors"
+        raise DoorRefusedError(f"{rule}, {_OLDER}") from None
+    if not doorway.hand.is_door(about, ephemeral.public, word):
+        rule = "it is not the node that it claims to be, or one of the two has an old roster (isocast keys apply)"
+        raise DoorRefusedError(f"the node has the key of the door without its identity: {rule}")
+    return ephemeral.agree(word.ephemeral, key)
 
 
 def _peer(writer: StreamWriter) -> str:
@@ -293,7 +379,10 @@ def _keep_alive(writer: StreamWriter) -> None:
 
 
 def _write_plain(writer: StreamWriter, message: DoorMessage) -> None:
-    body = encode_message(message)
+    _write_body(writer, encode_message(message))
+
+
+def _write_body(writer: StreamWriter, body: bytes) -> None:
     writer.write(LENGTH.pack(len(body)) + body)
 
 

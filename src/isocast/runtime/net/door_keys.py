@@ -1,4 +1,4 @@
-"""Who may come in at which door, and by which key.
+"""Who may come in at which door, by which key, and by whose identity.
 
 edge/NAME      any node of the edge, for ranges and snapshots; derived from the edge key
 guest/KEY      a listener without a seat, for the same; KEY is the fingerprint of the edge key, which its own is derived
@@ -7,6 +7,9 @@ bought/S/N     a listener with a package and no seat, for what it bought: servic
                derived from that service's key
 core/NAME      a receiver, for checkpoints of the log at another receiver's door; derived from the core key
 source/NAME    a floor at its own source, or a secondary source at its parent; derived from that source's key
+
+Where doors ask for identities, whoever comes in as a node that the roster lists signs as that node: a floor at its own
+source as the source. Customers and guests are not listed; the door proves itself to them all the same.
 """
 
 from __future__ import annotations
@@ -14,24 +17,30 @@ from __future__ import annotations
 from hmac import compare_digest
 
 from isocast.runtime.market.key_files import MarketKeys
-from isocast.runtime.market.model import Market, NodePlan
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
+from isocast.runtime.market.roster_files import DoorReader
+from isocast.security.door_identities import DoorHand
 from isocast.security.door_seals import DoorOpener
 from isocast.security.keys import Purpose, derive
 from isocast.security.line_seals import BoughtKeys
+from isocast.security.signing import IdentitySigner
 from isocast.security.subscriptions import HISTORY, REPAIR, service_key
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NodeId, guest_id, is_site
+from isocast.wire.signing import SignedKind
 
 __all__ = [
     "bought_visitor",
     "core_door_key",
     "core_visitor",
+    "door_hand",
     "door_opener",
     "edge_door_key",
     "edge_visited",
     "edge_visitor",
     "guest_key",
     "guest_visitor",
+    "listed_visitor",
     "publish_door_key",
     "publish_visitor",
 ]
@@ -127,6 +136,27 @@ def publish_door_key(market: Market, keys: MarketKeys, visitor: str) -> bytes | 
     if plan is None or not plan.role.is_source or plan.number not in keys.sources:
         return None
     return keys.sources[plan.number].derive(Purpose.DOOR, plan.node)
+
+
+def listed_visitor(market: Market, visitor: str) -> NodeId | None:
+    """Whose identity a visitor must prove; None for customers and guests, whom the roster does not list."""
+    for kind in (_SOURCE, _EDGE, _CORE):
+        if visitor.startswith(kind):
+            plan = market.by_name.get(visitor.removeprefix(kind))
+            return None if plan is None or plan.role is NodeRole.CUSTOMER else plan.node
+    return None
+
+
+def door_hand(market: Market, keys: MarketKeys, refused: dict[SignedKind, int] | None = None) -> DoorHand | None:
+    """How a node, or a listener, proves itself at doors and judges them; None where the key is all that counts.
+
+    `refused` counts what it does not believe.
+    """
+    if not market.doors_identify or keys.book is None:
+        return None
+    name = keys.book.newest.market
+    signer = None if keys.identity is None else IdentitySigner(keys.identity, name, keys.book, keys.followers)
+    return DoorHand(name, DoorReader(market, keys.book), signer, refused)
 
 
 def door_opener(market: Market, keys: MarketKeys, stripe: int, server: NodeId) -> DoorOpener | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import time_ns
 
 import pytest
+from tests.runtime.doorways import enter
 from tests.runtime.edge.narrow.edge_worlds import PLAN, block, trades_of, write_journal
 from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.worlds import eventually
@@ -15,7 +16,7 @@ from tests.runtime.worlds import eventually
 from isocast.runtime.edge.narrow.service import EdgeService, newest_state
 from isocast.runtime.hosts.retransmit import ArchiveDoor
 from isocast.runtime.market.model import Market
-from isocast.runtime.net.door import DoorError, visit
+from isocast.runtime.net.door import DoorError
 from isocast.runtime.net.door_keys import edge_visitor
 from isocast.striping.plan import plan_text
 from isocast.terms.instants import SECOND
@@ -72,10 +73,8 @@ def test_customers_are_not_given_it(market: Market) -> None:
         door = ArchiveDoor(context, market.directory_of("a") / "journal", lambda: None)
         await door.open()
         try:
-            plan, name = market.node("a"), edge_visitor(market.node("bank"))
-            key = context.edge_door_key(name)
-            assert key is not None
-            guest = await visit(plan.address, plan.tcp_port, name, key)
+            name = edge_visitor(market.node("bank"))
+            guest = await enter(market, "a", name, context.edge_door_key(name), by="bank")
             await guest.send(SnapshotWanted())
             with pytest.raises(DoorError, match="ask a retransmit server"):
                 await guest.expect(Snapshot)

@@ -34,7 +34,7 @@ from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.net.door import visit_node
-from isocast.runtime.net.door_keys import core_door_key, core_visitor
+from isocast.runtime.net.door_keys import core_door_key, core_visitor, door_hand
 from isocast.striping.edge import EdgeSettings
 from isocast.striping.engine import EngineState, StripeEngine, read_engine_state
 from isocast.striping.pacing import SendStripe
@@ -536,10 +536,11 @@ async def newest_state(market: Market, plan: NodePlan, above: int) -> tuple[str,
 async def _state_of(market: Market, plan: NodePlan, other: NodePlan) -> EngineState | None:
     name = core_visitor(plan)
     try:
-        key = core_door_key(market, load_keys(market, plan), name)
+        keys = load_keys(market, plan)
+        key = core_door_key(market, keys, name)
         if key is None:
             return None
-        here = await visit_node(market, other, name, key)
+        here = await visit_node(market, other, name, key, door_hand(market, keys))
         try:
             await here.send(SnapshotWanted())
             async with asyncio.timeout(_SILENCE_S):

@@ -1,0 +1,117 @@
+"""The core keys of a running node: by which it speaks, and which it hears besides while the market changes over.
+
+A new roster may bring another core key. From the moment on that a node knows the roster it hears both; it speaks by
+the new one as soon as the roster is in force, or somebody else has spoken by it, whichever comes first. So nobody is
+ever unheard by whoever knows the roster, and no instant has to be agreed on. The key before is heard for a minute
+more, and then forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
+from typing import Final, NoReturn
+
+from isocast.security.keys import CoreKeyring, SecretKey
+from isocast.terms.ids import NodeId
+
+__all__ = ["FORMER_S", "CoreKeys", "TurningKeyring"]
+
+FORMER_S: Final = 60.0
+"""How long the key before is heard: packets that were under way, and nodes that have yet to hear the first new one."""
+
+
+class CoreKeys:
+    """What one process knows of core keys; shows itself by fingerprints, and is neither copied nor pickled."""
+
+    def __init__(
+        self, current: SecretKey, former: SecretKey | None = None, clock: Callable[[], float] = monotonic
+    ) -> None:
+        """`former`: what others may still speak by when this node starts; `clock` in seconds."""
+        self.current = current
+        self._other = former
+        self._is_newer = False
+        self._clock = clock
+        self._until = clock() + FORMER_S
+        self._rings: list[TurningKeyring] = []
+
+    @property
+    def newest(self) -> SecretKey:
+        """Of the newest roster that is known: doors of the core are opened by it."""
+        return self._other if self._is_newer and self._other is not None else self.current
+
+    def expect(self, secret: SecretKey) -> bool:
+        """Hear another key from now on; False for one that is known."""
+        if secret in (self.newest, self.current):
+            return False
+        if self._is_newer:
+            self.turn()  # Two rosters came at once: the one between is what the others speak by.
+        self._other, self._is_newer = secret, True
+        for ring in self._rings:
+            ring.renew()
+        return True
+
+    def turn(self) -> None:
+        """Speak by the newest key from now on; the one before is heard for a while."""
+        if not self._is_newer or self._other is None:
+            return
+        self.current, self._other, self._is_newer = self._other, self.current, False
+        self._until = self._clock() + FORMER_S
+        for ring in self._rings:
+            ring.renew()
+
+    def other(self) -> SecretKey | None:
+        """What is heard besides the key by which this node speaks; None once that is over."""
+        if self._other is not None and not self._is_newer and self._clock() >= self._until:
+            self._other = None
+            for ring in self._rings:
+                ring.renew()
+        return self._other
+
+    @property
+    def turns(self) -> bool:
+        """Whether the other key is newer: whoever hears it speaks by it."""
+        return self._is_newer
+
+    def ring(self, members: Iterable[NodeId], sources: Mapping[int, SecretKey]) -> TurningKeyring:
+        """Tag keys of the core, which follow what happens here."""
+        made = TurningKeyring(self, tuple(members), sources)
+        self._rings.append(made)
+        return made
+
+    def __repr__(self) -> str:
+        return f"CoreKeys({self.current!r})"
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        raise TypeError("core keys are not pickled or copied")
+
+
+class TurningKeyring(CoreKeyring):
+    """Tag keys of the core by sender, as they are now."""
+
+    def __init__(self, keys: CoreKeys, members: tuple[NodeId, ...], sources: Mapping[int, SecretKey]) -> None:
+        """Of these core keys."""
+        super().__init__(keys.current, members, sources)
+        self._core_keys = keys
+        self._members = frozenset(members)
+        self._core_sources = sources
+        self._besides: CoreKeyring | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        """The core keys have changed."""
+        self.update(CoreKeyring(self._core_keys.current, sorted(self._members), {}))
+        # Not `other()`: whether a former key's time is over is asked when somebody speaks by it.
+        other = self._core_keys._other  # noqa: SLF001 - the two are one thing
+        self._besides = None if other is None else CoreKeyring(other, sorted(self._members), self._core_sources)
+
+    def besides(self, sender: NodeId) -> CoreKeyring | None:
+        """By what else a node of the core may speak; None for a source, and once that is over."""
+        if self._besides is None or self._core_keys.other() is None or sender not in self._members:
+            return None
+        return self._besides
+
+    def heard(self) -> None:
+        """Somebody has spoken by the other key: if it is the newer one, this node does so too."""
+        if self._core_keys.turns:
+            self._core_keys.turn()
