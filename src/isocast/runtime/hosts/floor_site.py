@@ -29,8 +29,9 @@ from isocast.floor.arbiter import (
     TradesBusted,
     TradesConfirmed,
 )
+from isocast.floor.corrections import correction_topic
 from isocast.floor.following import FloorMessage
-from isocast.floor.printing import printed, prints, tape_topic
+from isocast.floor.printing import amended, amends, printed, prints, tape_topic
 from isocast.floor.reporting import encode_report, report_topic
 from isocast.ring.receiver import Receiver
 from isocast.runtime.client.publisher import Publisher
@@ -100,6 +101,7 @@ class FloorSite:
         self._completed: dict[int, _Completed] = {}
         """Tokens that are complete here and not released; one that a reformation issues again replaces the first."""
         self._report_topic = report_topic(table.code)
+        self._correction_topic = correction_topic(table.code)
         self._complete = self.arbiter.token
         """The newest token of which the journal has everything, as far as it was read."""
         self._is_broken = False
@@ -171,10 +173,10 @@ class FloorSite:
                 continue
             if is_opaque(payload):
                 for message in read_opaque_or_none(payload) or ():
-                    if message.topic in (floor.topic, self._report_topic):
+                    if message.topic in (floor.topic, self._report_topic, self._correction_topic):
                         site = _site_of(message.key)
                         self._keep(header, FloorMessage(sequence, message.topic, message.payload, site))
-            elif len(printed(self.table.code, payload)):
+            elif len(printed(self.table.code, payload)) or len(amended(self.table.code, payload)):
                 self._keep(header, FloorMessage(sequence, tape_topic(self.table.code), bytes(payload)))
         self._expected = header.next_sequence
         if header.place + header.messages == header.token_count:
@@ -220,9 +222,10 @@ class FloorSite:
                         "compare isocast floor verify of each site's journal; isocast floor phase open goes on",
                     )
                     self._publish(key, [OpaqueMessage(self.arbiter.floor.topic, payload)])
-                case PublishPrints(key, instant, trades):
+                case PublishPrints(key, instant, trades, corrections):
+                    events = amends(code, instant, corrections) if corrections else prints(code, instant, trades)
                     with suppress(asyncio.QueueFull):  # Another site takes over.
-                        self._printing.put_nowait((key, prints(code, instant, trades)))
+                        self._printing.put_nowait((key, events))
                 case PublishWake(key, payload):
                     self._publish(key, [OpaqueMessage(self.arbiter.floor.topic, payload)])
                 case Stepped(step):

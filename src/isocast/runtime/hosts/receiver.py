@@ -62,7 +62,7 @@ from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.edge_process import edge_process
 from isocast.runtime.hosts.line_keys import line_prover, node_keys
 from isocast.runtime.hosts.lines import LineSpeaking
-from isocast.runtime.hosts.order_checks import insist_on_order, order_in
+from isocast.runtime.hosts.order_checks import insist_on_order, listed_at, order_in
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.hosts.retransmit import ArchiveDoor
 from isocast.runtime.hosts.roster_following import NoFollower, RosterFollower
@@ -631,7 +631,7 @@ class ReceiverHost:
         now = self._clock.now()
         opened = self._opened(effect.messages) if self._chain is None else self._disclosed(self._chain, effect)
         if self._rights is not None:
-            opened = self._rightful(self._rights, effect.messages, opened)
+            opened = self._rightful(self._rights, effect, opened)
         payloads = [one.payload for one in opened]
         bound_ns = self._clock.status.bound_ns or 0
         self.journal.append(released_block(effect, now, bound_ns, payloads, self._proof(effect, opened)))
@@ -693,11 +693,12 @@ class ReceiverHost:
                 self._context.alarm(f"void-{name}", str(reason), advice)
         return found
 
-    def _rightful(self, rights: SourceRights, messages: Sequence[Data], opened: Sequence[Opened]) -> list[Opened]:
+    def _rightful(self, rights: SourceRights, release: Release, opened: Sequence[Opened]) -> list[Opened]:
         """The same, with nothing in the place of what its source may not send; every site finds the same."""
         found: list[Opened] = []
-        for message, one in zip(messages, opened, strict=True):
-            refusal = rights.refusal(message.sender, one.payload)
+        listed = listed_at(self._context.keys.book, release.entry.token)
+        for message, one in zip(release.messages, opened, strict=True):
+            refusal = rights.refusal(message.sender, one.payload, listed)
             found.append(Opened(b"", b"", b"") if refusal else one)
             if refusal:
                 self._counters.floor_messages_refused += 1
