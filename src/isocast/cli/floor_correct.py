@@ -26,7 +26,7 @@ _Hours: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0, lte=24 * 3
 _Trade: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lt=2**63))]
 
 
-def correct(
+def correct(  # noqa: PLR0913 - a command
     trade: _Trade,
     journal: Path,
     /,

@@ -63,8 +63,8 @@ FLOOR_TABLE: Final = Table(
         Key(
             "correctors",
             Kind.NAMES,
-            "Operators who may correct a confirmed trade, two together (`isocast floor correct`): `operator`, or names of"
-            " people, whose keys `isocast keys init` makes and the roster lists. Empty: nobody corrects a trade.",
+            "Operators who may correct a confirmed trade, two together (`isocast floor correct`): `operator`, or names"
+            " of people, whose keys `isocast keys init` makes and the roster lists. Empty: nobody corrects a trade.",
             [],
         ),
         Key(

@@ -1,4 +1,4 @@
-"""A correction of a confirmed trade on its way: proposed and signed by one operator, checked, signed and sent by another.
+"""A correction of a confirmed trade on its way: proposed and signed by one operator, checked and sent by another.
 
 Each reads the trade from a journal of his own choice, and signs where his key is: keys never travel, the paper does. In
 a file it is one line of text, with as many signatures as it has:
@@ -26,6 +26,7 @@ from isocast.floor.corrections import (
     signature_fault,
 )
 from isocast.floor.events import Trade
+from isocast.floor.following import FloorFollower
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.disk.floor_journal import JournalFloor, Reach
 from isocast.runtime.hosts.order_checks import listed_now
@@ -47,6 +48,7 @@ __all__ = [
     "proposed",
     "publish_correction",
     "read_proposal",
+    "signed",
     "standing_trade",
 ]
 
@@ -77,7 +79,8 @@ class StandingTrade(NamedTuple):
 def standing_trade(journal: JournalFloor, number: int, reach: Reach | None = None) -> StandingTrade:
     """A trade as it stands at the end of a journal; ConfigurationError for one that is unknown or not confirmed."""
     made: Trade | None = None
-    for followed, step in journal.confirmations(reach):
+    followed = ConfirmationFollower(FloorFollower(journal.code))
+    for followed, step in journal.confirmations(reach):  # noqa: B007 - as it is at the end
         made = next((one for one in step.trades if one.number == number), made) if step is not None else made
     if made is None:
         last = followed.follower.floor.next_trade - 1
