@@ -119,8 +119,8 @@ TRADES_SCHEMA: Final = StructType(
         StructField("differing_reports", LongType(), nullable=False),
     ]
 )
-"""`state` is tentative, confirmed, corrected (price and quantity are the right ones) or void. `differing_reports` is one
-figure for the floor, in every row: 0 is right."""
+"""`state` is tentative, confirmed, corrected (price and quantity are the right ones) or void. `differing_reports` is
+one figure for the floor, in every row: 0 is right."""
 
 
 def floor_orders(messages: DataFrame, floor: str, pseudonyms: bytes = b"") -> DataFrame:
