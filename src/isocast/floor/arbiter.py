@@ -706,6 +706,11 @@ class Arbiter:
         return self._agreed.token
 
     @property
+    def agreed_sequence(self) -> int:
+        """Of the newest message of the floor in that state."""
+        return self._agreed.follower.sequence
+
+    @property
     def retained(self) -> int:
         """How many tokens are kept for a cut."""
         return len(self._between)
