@@ -52,9 +52,8 @@ class Site:
             log=get_log(),
             market=SimpleNamespace(name_of=str),
         )
-        self.floor = FloorSite(
-            context, TABLE, self.folder / "journal", lambda entry, count: [*map(bytes, entry.messages[:count])]
-        )
+        opened: Any = lambda entry, count: entry.messages[:count]  # noqa: E731
+        self.floor = FloorSite(context, TABLE, self.folder / "journal", opened)
         self.floor.replay()
 
     def token(
@@ -259,8 +258,8 @@ def test_a_restart_reads_the_rings_messages_in_the_place_of_the_lost_ones(tmp_pa
     assert (tmp_path / f"floor-{CODE}.cuts").exists()
     site.token_again(SELL._replace(id=SELL.id + 1))
     other = Site(tmp_path / "other")
-    for events in ((OPEN,), (SELL,), (DEAR,), (BUY,), (LATER,), (SELL._replace(id=SELL.id + 1),)):
-        other.token(*events)
+    for event in (OPEN, SELL, DEAR, BUY, LATER, SELL._replace(id=SELL.id + 1)):
+        other.token(event)
     assert site.state == other.state
     assert site.alarms == []
 

@@ -227,7 +227,7 @@ class FloorSite:
         if header.place + header.messages == header.token_count and not is_lost:
             self._complete = header.token_number
 
-    def _of_floor(self, sequence: int, payload: bytes | memoryview) -> list[FloorMessage]:
+    def _of_floor(self, sequence: int, payload: bytes) -> list[FloorMessage]:
         """What a message of the sequence has for this floor."""
         code, topics = self.table.code, (self.arbiter.floor.topic, self._report_topic, self._correction_topic)
         if is_opaque(payload):
@@ -237,7 +237,7 @@ class FloorSite:
                 if message.topic in topics
             ]
         if len(printed(code, payload)) or len(amended(code, payload)):
-            return [FloorMessage(sequence, tape_topic(code), bytes(payload))]
+            return [FloorMessage(sequence, tape_topic(code), payload)]
         return []
 
     def _keep(self, header: BlockHeader, message: FloorMessage) -> None:
