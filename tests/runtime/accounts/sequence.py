@@ -100,6 +100,12 @@ class MemorySequence:
         trade = self._arbiter.corrections.of(self._trades[number])
         return Correction(trade, version, price, quantity, 1 << 62, "a test")
 
+    def bought(self, account: int) -> int:
+        """Shares that all confirmed trades have brought an account, less those that they took, as they stand now."""
+        every = [self._arbiter.corrections.of(self._trades[number]) for number in range(1, self.confirmed + 1)]
+        sides = [(trade.buy, trade.quantity) for trade in every] + [(trade.sell, -trade.quantity) for trade in every]
+        return sum(quantity for order, quantity in sides if order >> 32 == account)
+
     def correct(self, correction: Correction) -> None:
         """Two operators' correction, for the next token."""
         self._next.append((correction_topic(FLOOR), encode_correction(correction)))

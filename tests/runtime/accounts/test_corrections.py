@@ -75,7 +75,8 @@ class Two:
         fees = self.east.gateway_fees() + self.west.gateway_fees()
         everything = [(self.east, self.ada), (self.west, self.bob)]
         assert sum(sum(gateway.balance(one, USD)) for gateway, one in everything) + fees == MONEY
-        assert sum(sum(gateway.balance(one, IBM)) for gateway, one in everything) == 100
+        held = [sum(gateway.balance(one, IBM)) for gateway, one in everything]
+        assert held == [self.market.bought(self.ada), 100 + self.market.bought(self.bob)], "each trade once"
 
     def told(self, kind: ReportKind) -> list[TradeReport]:
         both = self.east.reports(self.ada) + self.west.reports(self.bob)

@@ -294,6 +294,8 @@ class Trading(RuleBasedStateMachine):
                 ended = ReportKind.CONFIRMED, ReportKind.BUSTED
                 traded = [report.trade for report in told if report.kind is ReportKind.TRADED]
                 assert sorted(traded) == sorted(one.trade for one in told if one.kind in ended)
+                held = sum(gateway.balance(account, IBM))
+                assert held == SHARES + self.market.bought(account), "each trade is settled once, as it stands"
                 for asset in total:
                     total[asset] += sum(gateway.balance(account, asset))
             fees = gateway.gateway_fees()
