@@ -113,11 +113,11 @@ def _insist_on_sense(correction: Correction, standing: StandingTrade) -> None:
     """ConfigurationError, which says what to do, for a correction that receivers would leave without effect."""
     followed, number = standing.followed, correction.trade.number
     floor, confirmed = followed.follower.floor, followed.confirmed
+    if correction.version == standing.version + 1 and correction.trade != standing.trade:
+        raise _wrong("TRADE", f"{number} is another one in this journal than in the proposal: find out whose is wrong")
     fault = followed.corrections.fault(correction, floor, confirmed, time_ns())
     if fault is not None:
         raise _wrong("TRADE", f"{number} cannot be corrected so: {fault}")
-    if correction.version == 1 and correction.trade != standing.trade:
-        raise _wrong("TRADE", f"{number} is another one in this journal than in the proposal: find out whose is wrong")
     try:
         encode_correction(correction)
     except LocalProtocolError as error:
