@@ -163,7 +163,7 @@ class JournalFloor:
     ) -> list[SteppedTrade]:
         """Trades in order, the first so many, of a symbol or of all; and how they stand at the end."""
         found: list[SteppedTrade] = []
-        followed = ConfirmationFollower(_FastFollower(self.code))
+        followed = ConfirmationFollower(self._follower)
         for followed, step in self.confirmations(reach, last_token):  # noqa: B007 - as it is at the end
             made = [one for one in step.trades if symbol in {None, one.symbol}] if step is not None else []
             room = len(made) if limit is None else limit - len(found)
@@ -175,7 +175,7 @@ class JournalFloor:
         self, reach: Reach | None = None, last_token: int | None = None
     ) -> Iterator[tuple[ConfirmationFollower, FloorStep | None]]:
         """The floor with what is confirmed and corrected, at the beginning and after each message, with a step made."""
-        followed = ConfirmationFollower(_FastFollower(self.code))
+        followed = ConfirmationFollower(self._follower)
         yield followed, None
         for token, instant, _, message in _messages(self._where, reach):
             if last_token is not None and token > last_token:
