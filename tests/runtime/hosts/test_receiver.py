@@ -15,12 +15,19 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from tests.ring.makers import EPOCH, Chain, following
+from tests.ring.makers import EPOCH, Chain, following, founding
 from tests.runtime.hosts.contexts import FLOOR, Surroundings, new_market, release_of, run, sealed
 from tests.runtime.worlds import SMALL, World, eventually, market_file, trades
 
 from isocast.floor.codec import encode_event, floor_topic
-from isocast.floor.events import Directory, Event, Order, Phase
+from isocast.floor.corrections import (
+    Correction,
+    Signature,
+    correction_said,
+    correction_topic,
+    encode_correction,
+)
+from isocast.floor.events import Directory, Event, Order, Phase, Trade
 from isocast.ring.effects import (
     Collect,
     Diverged,
@@ -41,7 +48,9 @@ from isocast.runtime.disk.journal import released_block
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.hosts.receiver import ReceiverHost
 from isocast.runtime.market.model import Market
+from isocast.runtime.market.roster_files import load_identity, load_roster
 from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError, TransportError
+from isocast.terms.ids import operator_id
 from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.market import Side
 from isocast.wire.codec import PacketKind
@@ -471,7 +480,10 @@ def test_a_site_that_lost_its_log_says_so_and_takes_no_part(tmp_path: Path) -> N
 
 def test_trades_of_released_tokens_that_a_ring_does_not_have_are_void_at_its_floor(tmp_path: Path) -> None:
     """As under the timed gate, or by force: the floor's site goes on by the ring's log, as every other site does."""
-    floor = {"floor.XISO": {"sources": ["floor"]}, "[floor.XISO.symbols]": {"symbol": "ISO"}}
+    floor: dict[str, dict[str, object]] = {
+        "floor.XISO": {"sources": ["floor"]},
+        "[floor.XISO.symbols]": {"symbol": "ISO"},
+    }
     market = new_market(tmp_path, RING, floor)
     around = Surroundings(market, "a")
     opening = Directory("ISO", phase=Phase.OPEN)
@@ -496,8 +508,8 @@ def test_trades_of_released_tokens_that_a_ring_does_not_have_are_void_at_its_flo
         host = ReceiverHost(around.context())
         (site,) = host.floors
         kept = Chain()
-        for number, event in enumerate((opening, sell), 1):
-            hear(host, kept.add(said(number, event)))
+        hear(host, kept.add(said(1, opening)))
+        hear(host, kept.add(said(2, sell)))
         gone, ring = kept.fork(), following(kept)
         hear(host, gone.add(said(3, buy)))
         assert (site.arbiter.token, around.counters.floor_trades) == (3, 1)
@@ -518,3 +530,42 @@ def test_trades_of_released_tokens_that_a_ring_does_not_have_are_void_at_its_flo
 
     run(work)
     assert [code for code in around.codes if code.startswith("floor")] == []
+
+
+def test_a_correction_is_void_at_every_site_unless_two_of_its_correctors_signed_it(tmp_path: Path) -> None:
+    """By the roster that counts at its token: in the place of any other there is nothing."""
+    tables: dict[str, dict[str, object]] = {
+        "floor.XISO": {"sources": ["floor"], "correctors": ["anna", "ben", "operator"]},
+        "[floor.XISO.symbols]": {"symbol": "ISO"},
+    }
+    market = new_market(tmp_path, RING, tables)
+    wanted = Correction(Trade(1, "ISO", 100, 5, 1 << 32, 2 << 32), 1, 0, 0, 1 << 62)
+    said = correction_said(load_roster(market).market, "XISO", wanted)
+    hands = {name: Signature(operator_id(name), load_identity(market, name).sign(said)) for name in ("anna", "ben")}
+    stranger = Signature(market.node("a").node, load_identity(market, "a").sign(said))
+    every = [
+        wanted._replace(signatures=signatures)
+        for signatures in (
+            tuple(hands.values()),
+            (hands["anna"],),
+            (hands["anna"], stranger),
+            (hands["anna"], hands["anna"]._replace(signer=hands["ben"].signer)),
+        )
+    ]
+    payloads = [
+        cut_opaque([OpaqueMessage(correction_topic("XISO"), encode_correction(one))], 1_000)[0] for one in every
+    ]
+    at = load_roster(market).members[0].not_before_ns
+    for name in ("a", "b"):
+        around = Surroundings(market, name)
+
+        async def work(around: Surroundings = around) -> None:
+            host = ReceiverHost(around.context())
+            chain = Chain(founding()._replace(start=at + SECOND))
+            messages = [sealed(market, number, payload) for number, payload in enumerate(payloads, 1)]
+            host.perform(release_of(chain, *messages), 0)
+            await host.stop()
+
+        run(work)
+        assert [payload for _, payload in journalled(market, name)] == [payloads[0], b"", b"", b""]
+        assert around.counters.floor_messages_refused == 3
