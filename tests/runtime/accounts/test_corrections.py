@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -17,13 +19,17 @@ from tests.runtime.accounts.sequence import (
     sqlite_place,
 )
 
+from isocast.cli.main import main
 from isocast.orders.accounts import UNITS
-from isocast.orders.desk import OrderStatus, ReportKind, TradeReport
-from isocast.orders.ledger import Balance
+from isocast.orders.desk import Login, OrderStatus, ReportKind, Scope, TradeReport
+from isocast.orders.ledger import Balance, deposit
 from isocast.orders.needs import Side
 from isocast.runtime.accounts.audit import audit, clearing_of_all, net_between
+from isocast.runtime.accounts.book import AccountBook
+from isocast.runtime.accounts.desk import DeskPace, GatewayDesk
 from isocast.runtime.accounts.posting import rows_of
-from isocast.runtime.accounts.trading import DeskSettings
+from isocast.runtime.accounts.tables import AccountsDatabase
+from isocast.runtime.accounts.trading import DeskSettings, TradingBooks
 
 SETTINGS = DeskSettings(stable_tokens=ROUND, snapshot_tokens=2, fee_bp=(5, 20))
 MONEY = 2_000 * UNITS
@@ -85,6 +91,72 @@ class Two:
     def close(self) -> None:
         for gateway in (self.east, self.west):
             gateway.close()
+
+
+def test_through_desks_to_statements_and_the_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two gateways as processes run them: traders hear of it, the command line shows it, and everything adds up."""
+    urls = [sqlite_place(tmp_path, name) for name in ("east", "west")]
+    market = MemorySequence(LISTED)
+    logins, databases = [], [AccountsDatabase(url) for url in urls]
+    for number, (database, name, what) in enumerate(
+        zip(databases, ("Ada", "Bob"), ((USD, MONEY), (IBM, 100)), strict=True), 1
+    ):
+        AccountBook.create(database, number)
+        account = AccountBook(database).open(name).number
+        AccountBook(database).post(deposit("1", account, *what))
+        logins.append(Login(account, name, frozenset(Scope), f"session of {name}"))
+
+    async def story() -> list[list[TradeReport]]:
+        async with AsyncExitStack() as stack:
+            pace = DeskPace(group_s=0.0, answer_s=60.0, look_s=3_600.0)
+            desks = [
+                await stack.enter_async_context(
+                    GatewayDesk(one, TradingBooks(one, SETTINGS), market.send, pace=pace, clock=lambda: 10**9)
+                )
+                for one in databases
+            ]
+            heard = 0
+
+            async def follow() -> None:
+                nonlocal heard
+                for token, instant, messages in market.tokens[heard:]:
+                    for desk in desks:
+                        for message in messages:
+                            await desk.take(token, instant, message.sequence, message.topic, message.payload)
+                        await desk.end_token(token)
+                heard = len(market.tokens)
+                for desk in desks:
+                    await desk.until_taken()
+
+            await follow()
+            for place, side, quantity in ((1, Side.SELL, 100), (0, Side.BUY, 40)):
+                report = await desks[place].submit(logins[place], limit("1", side, quantity, 10))
+                assert report.kind is ReportKind.ACCEPTED
+                market.step()
+                await follow()
+            market.step()
+            market.confirm()
+            market.correct(market.correction(1, 9 * UNITS, 30))
+            market.correct(market.correction(1))
+            market.step()
+            market.tick(ROUND)
+            await follow()
+            alarms = [(await desk.status()).alarms for desk in desks]
+            assert alarms[0] == alarms[1]
+            assert [alarm.startswith("corrections of trades") for alarm in alarms[0]] == [True], "the second paper"
+            return [list(await desk.reports(login, 0)) for desk, login in zip(desks, logins, strict=True)]
+
+    told = asyncio.run(story())
+    for database in databases:
+        database.close()
+    assert [[report.kind for report in some][-2:] for some in told] == [
+        [ReportKind.CONFIRMED, ReportKind.CORRECTED]
+    ] * 2
+    assert main(["accounts", "audit", *urls, "--settled"]) == 0
+    assert main(["accounts", "statement", "Ada", "--database", urls[0]]) == 0
+    said = capsys.readouterr().out
+    assert "correction" in said
+    assert "trade 1 is 30 at 9.00" in said
 
 
 @pytest.fixture
