@@ -43,6 +43,10 @@ __all__ = [
 _QUANTITY_MAX: Final = (1 << 32) - 1
 _OFF_BOOK: Final = EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW
 _KEY_BYTES: Final = 16
+_AMENDMENTS: Final = (EventKind.CORRECTION, EventKind.TRADE_CANCEL)
+_PRINTED: Final = (EventKind.TRADE, *_AMENDMENTS)
+_AMENDED_MAX: Final = 10_000
+"""Corrections that are remembered to print none twice: they come again within some tokens, or not at all."""
 
 
 def tape_topic(floor: str) -> str:
@@ -89,7 +93,7 @@ def printed(floor: str, payload: bytes | memoryview) -> EventArray:
 
 def amended(floor: str, payload: bytes | memoryview) -> EventArray:
     """The same of corrections and cancels."""
-    return _ours(floor, payload, EventKind.CORRECTION, EventKind.TRADE_CANCEL)
+    return _ours(floor, payload, *_AMENDMENTS)
 
 
 def _ours(floor: str, payload: bytes | memoryview, *kinds: EventKind) -> EventArray:
@@ -121,18 +125,33 @@ class FirstPrints:
         """Nothing was printed."""
         self._runs: dict[bytes, tuple[list[int], list[int]]] = {floor.encode("ascii"): ([], []) for floor in floors}
         """Of each floor, the first and the last numbers of what was printed without a hole: mostly one run."""
+        self._amended: dict[bytes, None] = {}
+        """The newest corrections and cancels, as records."""
 
     def first(self, events: EventArray) -> EventArray:
-        """The events without prints of trades that were printed before."""
+        """The events without prints of trades, and corrections of some, that were printed before."""
         if not self._runs:
             return events
-        ours = np.isin(events["floor"], list(self._runs)) & (events["kind"] == EventKind.TRADE)
+        ours = np.isin(events["floor"], list(self._runs)) & np.isin(events["kind"], _PRINTED)
         if not ours.any():
             return events
         kept = np.ones(len(events), np.bool_)
         for place in np.flatnonzero(ours).tolist():
-            kept[place] = self._is_first(events["floor"][place].item(), int(events["id"][place]))
+            event = events[place]
+            if event["kind"] == EventKind.TRADE:
+                kept[place] = self._is_first(event["floor"].item(), int(event["id"]))
+            else:
+                kept[place] = self._is_first_amendment(event.tobytes())
         return events if kept.all() else events[kept]
+
+    def _is_first_amendment(self, record: bytes) -> bool:
+        """A correction has the instant of its token: the same record again is the same correction."""
+        if record in self._amended:
+            return False
+        self._amended[record] = None
+        if len(self._amended) > _AMENDED_MAX:
+            del self._amended[next(iter(self._amended))]
+        return True
 
     def _is_first(self, floor: bytes, number: int) -> bool:
         firsts, lasts = self._runs[floor]
