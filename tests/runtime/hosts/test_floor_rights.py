@@ -104,7 +104,8 @@ def test_a_floor_that_nobody_writes_to_goes_through_its_day(tmp_path: Path) -> N
 
 
 def test_two_operators_correct_a_trade_at_every_receiver_and_on_the_tape(tmp_path: Path) -> None:
-    settings = {**FLOOR, f"floor.{CODE}": {"sources": ["floor"], "correctors": ["anna", "ben"]}}
+    own: dict[str, object] = {"sources": ["floor"], "correctors": ["anna", "ben"]}
+    settings = {**FLOOR, f"floor.{CODE}": own}
 
     async def story() -> None:
         async with World(market_file(tmp_path, NODES, settings=settings)) as world:
