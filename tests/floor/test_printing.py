@@ -6,12 +6,13 @@ from tests.floor.cases import SYMBOL
 from tests.floor.rings import CODE, OPEN, Ring
 
 from isocast.floor.arbiter import PublishPrints, TradesConfirmed, Truncated
+from isocast.floor.corrections import Correction
 from isocast.floor.events import AuctionKind, Bid, Directory, Lot, Order, Phase, Status, Take, Trade
 from isocast.floor.machine import Floor
-from isocast.floor.printing import FirstPrints, print_key, printed, prints, tape_topic
+from isocast.floor.printing import FirstPrints, amends, print_key, printed, prints, tape_topic
 from isocast.floor.reporting import FloorReport, decode_report, encode_report
 from isocast.terms.market import EventFlag, EventKind, Side
-from isocast.ticker.records import TapeFault
+from isocast.ticker.records import TapeFault, TradeState
 from isocast.ticker.tape import Tape
 
 LONG = "ISOCAST.LONG"
@@ -179,3 +180,23 @@ def test_a_reader_knows_the_first_print_of_each_trade_in_whatever_order_they_com
     assert [len(run) for run in firsts._runs[CODE.encode()]] == [1, 1], "what has no hole is one run"  # noqa: SLF001
     others = prints("XXXX", 1, [Trade(1, SYMBOL, 1, 1, 1, 2)])
     assert firsts.first(others) is others
+
+
+def test_a_correction_counts_once_on_the_tape_and_for_readers() -> None:
+    trade = Trade(1, SYMBOL, 100, 60, 1, 2)
+    first = Correction(trade, 1, 90, 50, 1 << 62)
+    void = Correction(first.corrected, 2, 0, 0, 1 << 62)
+    firsts, tape = FirstPrints([CODE]), Tape()
+    standing = []
+    for events in (
+        prints(CODE, 1, [trade]),
+        amends(CODE, 2, [first]),
+        amends(CODE, 2, [first]),
+        amends(CODE, 3, [void]),
+        amends(CODE, 3, [void]),
+    ):
+        tape.take(firsts.first(events))
+        (row,) = tape.trades.all
+        standing.append((int(row["price"]), int(row["quantity"]), bool(row["state"] & TradeState.CANCELLED)))
+    assert standing == [(100, 60, False), (90, 50, False), (90, 50, False), (90, 50, True), (90, 50, True)]
+    assert not any(tape.faults.counts.values())

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.floor_correct import correct, countersign
 from isocast.cli.floor_lots import bid, lots, open_lot, reveal
 from isocast.cli.floor_operate import open_floor, phase, session
 from isocast.cli.floor_watch import watch
@@ -71,6 +72,24 @@ app.command(
 """,
 )
 app.command(reveal, help_epilogue="Example:\n\n    isocast floor reveal --keep bids\n")
+app.command(
+    correct,
+    help_epilogue="""Examples:
+
+    isocast floor correct 1207 data/london/journal --void --operator-key identity-anna.key --out correction.txt
+
+    isocast floor correct 1207 data/london/journal --price 10.05 --operator-key identity-anna.key --out correction.txt
+
+Then another operator: isocast floor countersign correction.txt JOURNAL --operator-key FILE
+""",
+)
+app.command(
+    countersign,
+    help_epilogue="""Example:
+
+    isocast floor countersign correction.txt data/tokyo/journal --operator-key identity-ben.key
+""",
+)
 
 _WRONG = 1
 _PATIENCE_S = 2.0
@@ -530,7 +549,9 @@ def trades(
     limit: Count | None = None,
     json: Flag = False,
 ) -> int:
-    """List the trades of a floor, computed from the sequence in a journal.
+    """List the trades of a floor, computed from the sequence in a journal, and how each stands.
+
+    A trade is tentative, confirmed, corrected or void; the price and the quantity are those at which it was made.
 
     Parameters
     ----------
@@ -549,13 +570,12 @@ def trades(
     """
     followed = _floor_in(journal, floor)
     with _patiently("sequences", followed.next_sequence, quiet=json) as reach:
-        wanted = (one for one in followed.trades(token, reach) if symbol in {None, one.trade.symbol})
-        found = list(islice(wanted, limit))
+        found = followed.trades(token, reach, limit=limit, symbol=symbol)
     if json:
         for one in found:
             show_json(_trade_as_json(one))
         return 0
-    headers = ("trade", "token", "symbol", "price", "quantity", "buy", "sell", "")
+    headers = ("trade", "token", "symbol", "price", "quantity", "buy", "sell", "", "state")
     rows = [
         (
             f"{one.trade.number:,}",
@@ -566,17 +586,30 @@ def trades(
             str(one.trade.buy),
             str(one.trade.sell),
             "auction" if one.trade.is_auction else "own" if one.trade.is_own else "",
+            _state_text(one),
         )
         for one in found
     ]
     show_table(f"Trades of {journal}", headers, rows)
-    say(f"{counted(len(found), 'trade')}, volume {sum(one.trade.quantity for one in found):,}.")
+    volume = sum((one.right or one.trade).quantity for one in found)
+    say(f"{counted(len(found), 'trade')}, volume {volume:,}.")
     return 0
 
 
 def _trade_as_json(one: SteppedTrade) -> dict[str, object]:
-    trade = one.trade._asdict()
-    return {"token": one.token, "time_ns": one.instant, **trade, "price": _units(one.trade.symbol, one.trade.price)}
+    trade, symbol = one.trade._asdict(), one.trade.symbol
+    found = {"token": one.token, "time_ns": one.instant, **trade, "price": _units(symbol, one.trade.price)}
+    found["state"] = one.state
+    if one.right is not None:
+        found["right_price"] = _units(symbol, one.right.price) if one.right.quantity else None
+        found["right_quantity"] = one.right.quantity
+    return found
+
+
+def _state_text(one: SteppedTrade) -> str:
+    if one.right is None or not one.right.quantity:
+        return one.state
+    return f"{one.state}: {one.right.quantity:,} at {_units(one.right.symbol, one.right.price)}"
 
 
 def _units(symbol: str, price: int | None) -> str | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from isocast.floor.book import BookSide
     from isocast.floor.confirming import News
+    from isocast.floor.corrections import Judged
     from isocast.floor.events import Indicative, Trade
     from isocast.floor.machine import SymbolState
     from isocast.runtime.client.listener import Listener
@@ -77,7 +78,7 @@ class FloorScreen:
         return [row for one in self.follower.hear(message.token, message.instant_ns, heard) for row in self._new(one)]
 
     def _new(self, news: News) -> Iterable[dict[str, object]]:
-        from isocast.floor.confirming import Confirmed, ReportDiffers, Tentative
+        from isocast.floor.confirming import Confirmed, Corrected, ReportDiffers, Tentative
         from isocast.floor.events import Indicative
 
         match news:
@@ -95,6 +96,17 @@ class FloorScreen:
             case ReportDiffers(token):
                 self.differing += 1
                 return [{"differs": token}]
+            case Corrected(judged, token):
+                return self._corrected(judged, token)
+
+    def _corrected(self, judged: Judged, token: int) -> Iterable[dict[str, object]]:
+        right = judged.correction.corrected
+        if judged.fault is not None:
+            return [{"correction": right.number, "token": token, "refused": str(judged.fault)}]
+        state = "void" if judged.correction.is_void else "corrected"
+        line = TradeLine(judged.correction.trade if judged.correction.is_void else right, state)
+        self.trades = deque([line if one.trade.number == right.number else one for one in self.trades], _TRADES_KEPT)
+        return [_row(right, state, token)]
 
     @property
     def symbols(self) -> dict[str, SymbolState]:
@@ -219,6 +231,7 @@ def watch(
         Print each trade as one JSON object on a line.
     """
     from isocast.floor.codec import floor_topic
+    from isocast.floor.corrections import correction_topic
     from isocast.floor.reporting import report_topic
     from isocast.runtime.client.listener import Listener
     from isocast.runtime.market.file import load_market
@@ -231,7 +244,8 @@ def watch(
     if symbol is not None and symbol not in known:
         rule = f"{symbol} does not trade at {floor.code}{suggestion(symbol, known)}"
         raise ConfigurationError("command line", "--symbol", rule)
-    topics = (floor_topic(floor.code), report_topic(floor.code), f"{floor_topic(floor.code)}/tick")
+    code = floor.code
+    topics = (floor_topic(code), report_topic(code), correction_topic(code), f"{floor_topic(code)}/tick")
     listener = Listener(market, None, latest=False, start="beginning", topics=topics)
     screen = FloorScreen(floor.code)
     shutdown.run(_watch(listener, screen, symbol, seconds, as_json=json))

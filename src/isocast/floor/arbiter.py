@@ -12,6 +12,8 @@ report of t which equals the site's own result:
                 such a word, by other owners as above. A word without trades is never confirmed itself: reports end
     printed     as market events, for the tape: by the owner of that token when it is released, and by other owners as
                 above while some of the trades of t are not in the sequence
+    corrected   by two operators' correction in a token behind the one that says that the trade is confirmed; printed as
+                a trade is, once every member of a ring holds that token
     woken       when a token is released whose instant makes something due, and which has nothing of the floor: its
                 owner publishes a message that says no more than that, others as above while the floor has not moved
     busted      when a reformation cuts t off: the state goes back to what the remaining tokens say
@@ -33,9 +35,10 @@ from typing import Any, Final, TypeAlias, assert_never
 
 from isocast.floor.codec import encode_event
 from isocast.floor.confirming import RESULTS_KEPT, Comparison, OwnResult, ReportParts
+from isocast.floor.corrections import Correction, Corrections, correction_topic, decode_correction, encode_correction
 from isocast.floor.events import Phase, Status, Trade, Wake
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
-from isocast.floor.printing import is_printable, print_key, printed, prints, tape_topic
+from isocast.floor.printing import amend_key, amended, amends, is_printable, print_key, printed, prints, tape_topic
 from isocast.floor.reporting import FloorReport, cut_report, encode_report, report_topic
 from isocast.floor.snapshot import fold, unfold
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
@@ -141,6 +144,8 @@ class PublishPrints:
     instant: int
     """T_t of their token."""
     trades: tuple[Trade, ...]
+    amended: tuple[Correction, ...] = ()
+    """Instead of trades, corrections of some that were printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +284,28 @@ class StepRecord:
         return cls(result, size, instant, dict.fromkeys(unprinted), at, reported, found, disputed, is_settled)
 
 
+@dataclass(slots=True)
+class _Amendment:
+    """A correction that counts, and that the tape does not have."""
+
+    correction: Correction
+    token: int
+    """That carries it."""
+    instant: int
+    """T_t of that."""
+    ring_size: int
+    stable_at: int = 0
+    """The first token that says that every member of a ring holds it; 0: none has."""
+
+    def rows(self) -> list[Any]:
+        raw = encode_correction(self.correction._replace(signatures=()))
+        return [raw.hex(), self.token, self.instant, self.ring_size, self.stable_at]
+
+    @classmethod
+    def from_rows(cls, rows: list[Any]) -> _Amendment:
+        return cls(decode_correction(bytes.fromhex(rows[0])), *rows[1:])
+
+
 class Standing:
     """The floor and all that the tokens so far say about its reports."""
 
@@ -304,6 +331,12 @@ class Standing:
         """Up to which trade the sequence itself says that it is confirmed."""
         self.unannounced: deque[tuple[int, int, int]] = deque()
         """Up to which trade, at which token it was confirmed, ring size: while no report in the sequence says so."""
+        self.told = self.confirmed
+        """The same, by the sequence alone: what customers and gateways know, whoever computes it."""
+        self.correction_topic = correction_topic(code)
+        self.corrections = Corrections()
+        self.amendments: dict[tuple[int, int], _Amendment] = {}
+        """By trade and version."""
         self.stopped = False
         self.due = 0, 0
         """The instant that waits for a token of the floor, and the first token at or behind it; 0: none does."""
@@ -319,6 +352,9 @@ class Standing:
         """
         self.token = event.token
         effects: list[ArbiterEffect] = []
+        for message in event.messages:
+            if message.topic == self.correction_topic:
+                self._on_correction(message.payload, event)
         step = self.follower.follow(event.token, event.instant, event.messages)
         result = None
         if step is not None:
@@ -338,6 +374,9 @@ class Standing:
             return effects, result
         self._note_due(event)
         effects += self._confirm(event)
+        for amendment in self.amendments.values():
+            if not amendment.stable_at and self.is_stable(amendment.token, event.stable):
+                amendment.stable_at = event.token
         for record in self.records.values():
             if record.is_fought_over(event.token) and not self.stopped:
                 effects += self._judge(record, event)
@@ -361,7 +400,8 @@ class Standing:
     @property
     def is_quiet(self) -> bool:
         """Whether a token without messages of the floor would change nothing."""
-        return not (self.unannounced or self.parts or any(self._is_owed(record) for record in self.records.values()))
+        is_waiting = self.unannounced or self.parts or self.amendments
+        return not (is_waiting or any(self._is_owed(record) for record in self.records.values()))
 
     def _is_owed(self, record: StepRecord) -> bool:
         is_waiting = record.is_own and (not record.reported or self._is_open(record) or bool(record.unprinted))
@@ -388,6 +428,7 @@ class Standing:
             return [FloorDiverged(report.token, record.result.state, report.state, site)]
         if comparison is Comparison.EQUAL and not record.reported:
             record.reported = event.token
+        self.told = max(self.told, min(report.confirmed, self.follower.floor.next_trade - 1))
         self.announced = max(self.announced, min(report.confirmed, self.confirmed))
         while self.unannounced and self.unannounced[0][0] <= self.announced:
             self.unannounced.popleft()
@@ -405,6 +446,24 @@ class Standing:
             for event in prints(self.code, record.instant, trades)[-len(numbers) :]:
                 if event == found[int(event["id"])]:
                     del record.unprinted[int(event["id"])]
+
+        for event in amended(self.code, payload):
+            for key, amendment in list(self.amendments.items()):
+                said = amends(self.code, amendment.instant, [amendment.correction])
+                if len(said) and said[-1] == event:
+                    del self.amendments[key]
+
+    # Corrections -----------------------------------------------------------------------------------------------
+
+    def _on_correction(self, payload: bytes, event: TokenReleased) -> None:
+        """Two operators correct a trade; who they are was judged at release."""
+        judged = self.corrections.hear(payload, self.follower.floor, self.told, event.instant)
+        if judged is None or judged.fault is not None or not is_printable(judged.correction.trade):
+            return
+        one = judged.correction
+        self.amendments[one.trade.number, one.version] = _Amendment(one, event.token, event.instant, event.ring_size)
+        while len(self.amendments) > _UNPRINTED_MAX:
+            del self.amendments[next(iter(self.amendments))]
 
     # Confirmation ----------------------------------------------------------------------------------------------
 
@@ -484,9 +543,15 @@ class Standing:
             and not self._is_open(record)
             and (event.token == record.confirmed_at or event.token > record.confirmed_at + record.ring_size)
         ]
-        return [
+        found: list[ArbiterEffect] = [
             PublishPrints(print_key(self.code, record.result.trades), record.instant, record.result.trades)
             for record in due[:_PRINTS_MAX]
+        ]
+        stable = [one for one in self.amendments.values() if one.stable_at]
+        owed = [one for one in stable if event.token == one.stable_at or event.token > one.stable_at + one.ring_size]
+        return found + [
+            PublishPrints(amend_key(self.code, one.correction), one.instant, (), (one.correction,))
+            for one in owed[:_PRINTS_MAX]
         ]
 
     def _publish_reports(self, event: TokenReleased) -> list[ArbiterEffect]:
@@ -547,6 +612,9 @@ class Standing:
             "word": None if word is None else [word.token, word.state.hex(), [list(trade) for trade in word.trades]],
             "announced": self.announced,
             "unannounced": [list(one) for one in self.unannounced],
+            "told": self.told,
+            "corrections": self.corrections.rows(),
+            "amendments": [one.rows() for one in self.amendments.values()],
         }
 
     @classmethod
@@ -562,6 +630,10 @@ class Standing:
                 token, state, trades = rows["word"]
                 found.word = OwnResult(token, bytes.fromhex(state), tuple([Trade(*one) for one in trades]))
             found.unannounced = deque([(up_to, token, size) for up_to, token, size in rows["unannounced"]])
+            found.told = rows.get("told", found.announced)
+            found.corrections = Corrections.from_rows(rows.get("corrections", [0, []]))
+            waiting = [_Amendment.from_rows(row) for row in rows.get("amendments", ())]
+            found.amendments = {(one.correction.trade.number, one.correction.version): one for one in waiting}
         except (KeyError, TypeError, ValueError, AttributeError) as reason:
             raise RemoteProtocolError("a snapshot of an arbiter with rows of another version") from reason
         return found
@@ -620,8 +692,8 @@ class Arbiter:
 
     @property
     def unprinted(self) -> int:
-        """Trades that the sequence does not have as market events, confirmed or not."""
-        return sum([len(record.unprinted) for record in self._now.records.values()])
+        """Trades and corrections that the sequence does not have as market events, confirmed or not."""
+        return sum([len(record.unprinted) for record in self._now.records.values()]) + len(self._now.amendments)
 
     @property
     def has_stopped(self) -> bool:
@@ -632,6 +704,11 @@ class Arbiter:
     def agreed_token(self) -> int:
         """The token of the last agreed state: a replay goes on behind it."""
         return self._agreed.token
+
+    @property
+    def agreed_sequence(self) -> int:
+        """Of the newest message of the floor in that state."""
+        return self._agreed.follower.sequence
 
     @property
     def retained(self) -> int:
@@ -657,7 +734,8 @@ class Arbiter:
                 f"token {event.token} behind token {now.token}: a floor needs every token; replay the journal from"
                 f" token {self._agreed.token + 1}, or take another site's snapshot"
             )
-        is_heard = any(message.topic in (now.follower.topic, now.topic) for message in event.messages)
+        topics = now.follower.topic, now.topic, now.correction_topic
+        is_heard = any(message.topic in topics for message in event.messages)
         is_idle = now.is_quiet and not is_heard and not now.is_due(event.instant)
         if is_idle:
             now.token = event.token

@@ -3,7 +3,7 @@
 A customer or a gateway sees neither who owns a token nor what is stable. It applies the floor's messages itself: what
 trades is **tentative**. An arbiter's report that says "confirmed up to trade N" is believed if the state that it names
 is the one that the follower has after the same token: then trades up to N are **confirmed**. A report that differs is
-an alarm, and nothing in it is believed.
+an alarm, and nothing in it is believed. What was confirmed in an earlier token may be **corrected** by two operators.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from isocast.floor.corrections import Corrections, Judged, correction_topic
 from isocast.floor.events import Trade
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
 from isocast.floor.reporting import FloorReport, decode_report, joined, report_topic
@@ -24,6 +25,7 @@ __all__ = [
     "Comparison",
     "ConfirmationFollower",
     "Confirmed",
+    "Corrected",
     "News",
     "OwnResult",
     "ReportDiffers",
@@ -165,7 +167,15 @@ class ReportDiffers(NamedTuple):
     other: bytes
 
 
-News: TypeAlias = Tentative | Confirmed | ReportDiffers
+class Corrected(NamedTuple):
+    """Two operators correct a confirmed trade; or would, if there were no fault in what they sent."""
+
+    judged: Judged
+    token: int
+    """That carries it."""
+
+
+News: TypeAlias = Tentative | Confirmed | ReportDiffers | Corrected
 
 
 class ConfirmationFollower:
@@ -183,6 +193,10 @@ class ConfirmationFollower:
         """Steps up to this token are no longer compared."""
         self._open: dict[int, Trade] = {}
         """Tentative trades by number."""
+        self.corrections = Corrections()
+        self._correction_topic = correction_topic(follower.code)
+        self._before = 0, self.confirmed
+        """The newest token that was heard of, and up to which trade all were confirmed before it."""
 
     @property
     def tentative(self) -> tuple[Trade, ...]:
@@ -192,7 +206,12 @@ class ConfirmationFollower:
     def hear(self, token: int, instant: int, message: FloorMessage) -> list[News]:
         """The next message of the sequence, of whatever topic."""
         news = self._stepped(self.follower.hear(token, instant, message))
-        if message.topic == self.topic:
+        if token > self._before[0]:
+            self._before = token, self.confirmed
+        if message.topic == self._correction_topic:
+            judged = self.corrections.hear(message.payload, self.follower.floor, self._before[1], instant)
+            news += [] if judged is None else [Corrected(judged, token)]
+        elif message.topic == self.topic:
             report = self.parts.take(message.payload, message.site)
             if report is not None:
                 news += self._reported(report, token)
@@ -243,6 +262,8 @@ class ConfirmationFollower:
                 "results": results,
                 "forgotten": self._forgotten,
                 "open": [list(trade) for trade in self._open.values()],
+                "before": list(self._before),
+                "corrections": self.corrections.rows(),
             }
         )
 
@@ -257,6 +278,11 @@ class ConfirmationFollower:
             for token, state, trades in rows["results"]:
                 found._results[token] = OwnResult(token, bytes.fromhex(state), tuple([Trade(*one) for one in trades]))
             found._open = {trade.number: trade for trade in (Trade(*row) for row in rows["open"])}
+            if "corrections" in rows:
+                found._before = rows["before"][0], rows["before"][1]
+                found.corrections = Corrections.from_rows(rows["corrections"])
+            else:
+                found._before = 0, found.confirmed
         except (KeyError, TypeError, ValueError, AttributeError) as reason:
             raise RemoteProtocolError("a snapshot of a floor with rows of another version") from reason
         return found

@@ -231,6 +231,9 @@ class ReportKind(StrEnum):
     BUSTED = "busted"
     """A tentative trade is void: the sequence lost the token that made it. The order is as it was before, and what it
     needs stays reserved until the sequence decides it again."""
+    CORRECTED = "corrected"
+    """Two operators have corrected a confirmed trade, and it is settled so: `last_quantity` and `last_price` are the
+    right ones, 0 where the trade is void. The order is as it was."""
     RESTORED = "restored"
     """The same for an order that had not traded in what was lost."""
     CANCEL_PENDING = "cancel pending"

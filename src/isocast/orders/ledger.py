@@ -28,6 +28,7 @@ from isocast.orders.accounts import (
     gateway_of,
     is_house,
 )
+from isocast.orders.needs import Side
 from isocast.terms.errors import LedgerError, LedgerFault
 
 __all__ = [
@@ -45,8 +46,11 @@ __all__ = [
     "forfeit_paid",
     "free",
     "reserve",
+    "reversal",
     "settle_buy",
+    "settle_corrected",
     "settle_sell",
+    "settled_fill",
     "withdraw",
 ]
 
@@ -67,6 +71,9 @@ class EntryKind(StrEnum):
     RELEASE = "release"
     TRADE = "trade"
     FORFEIT = "forfeit"
+    CORRECTION = "correction"
+    """Undoes a confirmed trade, or settles it as operators have corrected it. It is binding: an account may owe what it
+    has spent meanwhile."""
 
 
 class Leg(NamedTuple):
@@ -226,6 +233,44 @@ def forfeit_gained(key: str, account: int, currency: str, money: int) -> Entry:
     return Entry(key, EntryKind.FORFEIT, legs)
 
 
+def reversal(key: str, legs: Iterable[Leg], memo: str = "") -> Entry:
+    """Undo what some legs did, all of it available: what was reserved then is not bound again."""
+    sums: Counter[tuple[int, str]] = Counter()
+    for leg in legs:
+        sums[leg.account, leg.asset] -= leg.amount
+    undone = [Leg(account, asset, Pot.AVAILABLE, amount) for (account, asset), amount in sums.items()]
+    return Entry(key, EntryKind.CORRECTION, _without_zeros(undone), memo)
+
+
+def settle_corrected(
+    key: str, side: Side, account: int, currency: str, symbol: str, fill: Fill, memo: str = ""
+) -> Entry:
+    """A trade as it was corrected, at one of its accounts, behind the reversal of what it was."""
+    _checked(currency, symbol, fill)
+    sign = 1 if side is Side.BUY else -1
+    clearing = _house(account, CLEARING)
+    legs = (
+        Leg(account, currency, Pot.AVAILABLE, -sign * fill.value - fill.fee),
+        Leg(clearing, currency, Pot.AVAILABLE, sign * fill.value),
+        Leg(_house(account, FEES), currency, Pot.AVAILABLE, fill.fee),
+        Leg(clearing, symbol, Pot.AVAILABLE, -sign * fill.quantity),
+        Leg(account, symbol, Pot.AVAILABLE, sign * fill.quantity),
+    )
+    return Entry(key, EntryKind.CORRECTION, _without_zeros(legs), memo)
+
+
+def settled_fill(legs: Iterable[Leg], currency: str, symbol: str) -> tuple[int, int, int]:
+    """Quantity, value and fee of a trade, from what settled it at one of its accounts."""
+    quantity = value = fee = 0
+    for leg in legs:
+        if leg.account == _house(leg.account, CLEARING):
+            quantity += abs(leg.amount) * (leg.asset == symbol)
+            value += abs(leg.amount) * (leg.asset == currency)
+        elif leg.account == _house(leg.account, FEES):
+            fee += leg.amount
+    return quantity, value, fee
+
+
 def _checked(currency: str, symbol: str, fill: Fill) -> None:
     _positive(symbol, fill.quantity)
     if fill.value:  # A lot may go for nothing.
@@ -275,6 +320,10 @@ class Ledger:
     def balance(self, account: int, asset: str) -> Balance:
         """What an account has of an asset."""
         return self.balances.get((account, asset), Balance(0, 0))
+
+    def posted(self, key: str) -> Entry | None:
+        """What this one has posted under a key."""
+        return self._posted.get(key)
 
     def learn(self, other: Ledger) -> None:
         """Take over what another knows of accounts of which this one knows nothing."""
@@ -335,7 +384,8 @@ class Ledger:
                 LedgerFault.FROZEN, f"account {account} is frozen: isocast accounts freeze --lift ends it"
             )
         least = -self._limits.get((account, asset), 0)
-        if balance.available < least and balance.available < before.available:
+        is_binding = entry.kind is EntryKind.CORRECTION
+        if not is_binding and balance.available < least and balance.available < before.available:
             has = amount_text(asset, max(0, before.available - least))
             wanted = amount_text(asset, before.available - balance.available)
             raise LedgerError(LedgerFault.SHORT, f"account {account} can spend {has}, not {wanted}")

@@ -270,6 +270,7 @@ _ASKED: Final = (
     ReportKind.REVEAL_PENDING,
     ReportKind.REVEALED,
     ReportKind.CHANGE_REFUSED,
+    ReportKind.CORRECTED,
     ReportKind.STATUS,
 )
 _S = OrderStatus

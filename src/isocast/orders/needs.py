@@ -10,10 +10,11 @@ A buy of 100 at 10.00 with fees of at most 5 basis points: 1,000.00 and 0.50.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["Side", "fee", "need", "protection_price"]
+__all__ = ["Side", "corrected_fee", "fee", "need", "protection_price"]
 
 _BASIS: Final = 10_000
 
@@ -28,6 +29,20 @@ class Side(StrEnum):
 def fee(value: int, fee_bp: int) -> int:
     """Rounded down for each trade, so that the fees of all parts never exceed the fee of the whole."""
     return value * fee_bp // _BASIS
+
+
+def corrected_fee(paid: int, value: int, rates_bp: Iterable[int], corrected_value: int) -> int:
+    """The fee of a trade whose value was corrected: by the rate at which it was paid.
+
+    Where two rates give the fee that was paid, the lower; where none does, in proportion.
+
+    >>> corrected_fee(20, 100_000, (1, 2), 50_000)
+    10
+    """
+    rates = [rate for rate in rates_bp if fee(value, rate) == paid]
+    if rates:
+        return fee(corrected_value, min(rates))
+    return corrected_value * paid // value if value else 0
 
 
 def need(side: Side, *, price: int, quantity: int, fee_bp: int) -> int:

@@ -5,7 +5,8 @@ All nodes share one 64-bit space, so that one `sender` field names any of them:
     1 .. 65,535                     sites (primary and secondary receivers)
     65,536 .. 131,071               reformation servers
     131,072                         the operator, who signs changes and sends no packet
-    131,073 .. 2^31-2               others of the network (retransmit servers, customers)
+    131,073 .. 2^30-1               others of the network (retransmit servers, customers)
+    2^30 .. 2^31-2                  further operators, by their names: they sign, and send no packet
     2^31-1                          the box office, which signs what customers bought and sends no packet
     2^31 .. 2^32-1                  guests: listeners without a seat; known to themselves and at a door, in no packet
     source number << 32 | incarnation   sources, source number from 1
@@ -13,6 +14,7 @@ All nodes share one 64-bit space, so that one `sender` field names any of them:
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "is_server",
     "is_site",
     "is_source",
+    "operator_id",
     "other_id",
     "server_id",
     "source_id",
@@ -40,6 +43,7 @@ NodeId: TypeAlias = int
 
 FIRST_SERVER = 1 << 16
 _FIRST_OTHER = 1 << 17
+_FIRST_NAMED = 1 << 30
 _FIRST_GUEST = 1 << 31
 _INCARNATION_BITS = 32
 GATEWAY_SHIFT = 20
@@ -74,6 +78,13 @@ class Label(NamedTuple):
 def server_id(number: int) -> NodeId:
     """The node id of reformation server `number`, from 1."""
     return FIRST_SERVER + number
+
+
+def operator_id(name: str) -> NodeId:
+    """The node id of an operator with a name: `OPERATOR` has none but that; of others it follows from the name."""
+    if name == "operator":
+        return OPERATOR
+    return _FIRST_NAMED + int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) % (BOX_OFFICE - _FIRST_NAMED)
 
 
 def other_id(number: int) -> NodeId:
@@ -125,6 +136,8 @@ def describe(node: NodeId) -> str:
         return f"server{node - FIRST_SERVER}"
     if node in (OPERATOR, BOX_OFFICE):
         return "operator" if node == OPERATOR else "box-office"
+    if _FIRST_NAMED <= node < BOX_OFFICE:
+        return f"operator{node}"
     if is_guest(node):
         return f"guest{node - _FIRST_GUEST}"
     if node > _FIRST_OTHER:

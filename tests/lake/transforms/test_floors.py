@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from isocast.floor.codec import encode_event, floor_topic
+from isocast.floor.corrections import Correction, correction_topic, encode_correction
 from isocast.floor.events import Cancel, Directory, Event, Order, Phase, Trade
 from isocast.floor.following import FloorFollower, FloorMessage
 from isocast.floor.reporting import FloorReport, encode_report, report_topic
@@ -67,6 +68,21 @@ def test_a_report_that_differs_confirms_nothing_and_is_counted(confirmed: int) -
     rows = [dict(zip(names, row, strict=True)) for row in journal(confirmed=confirmed, state=b"?" * 32)]
     found = trade_rows(rows, CODE)
     assert [(row[-4], row[-1]) for row in found] == [("tentative", 1), ("tentative", 1)]
+
+
+def test_a_trade_that_operators_corrected_has_its_right_price_and_quantity_or_is_void() -> None:
+    names = ("stripe", "sequence", "index", "token", "instant_ns", "topic", "payload")
+    trade = Trade(1, "ISO", 1_002, 60, BUY.id, SELL.id)
+    first = Correction(trade, 1, 1_000, 50, 10**18)
+    void = Correction(first.corrected, 2, 0, 0, 10**18)
+    states = []
+    for papers in ((first,), (first, void), (first, first)):
+        rows = journal()
+        for number, paper in enumerate(papers, 5):
+            rows.append((0, 90 + number, 0, number, 10 * number, correction_topic(CODE), encode_correction(paper)))
+        (found, _) = trade_rows([dict(zip(names, row, strict=True)) for row in rows], CODE)
+        states.append((*found[5:7], found[-4]))
+    assert states == [(1_000, 50, "corrected"), (1_002, 60, "void"), (1_000, 50, "corrected")]
 
 
 def test_every_order_is_a_row(spark: SparkSession) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from isocast.floor.codec import encode_event, floor_topic
+from isocast.floor.corrections import Correction, correction_topic, encode_correction
 from isocast.floor.events import Directory, Event, Phase, Status, Trade
 from isocast.floor.following import REPORT_EVERY, FloorMessage
 from isocast.floor.machine import Floor
@@ -60,6 +61,7 @@ class MemorySequence:
         self._confirmed_at = 0
         """The token of the last trade that a report calls confirmed: it cannot be lost."""
         self._trades_at: dict[int, int] = {}
+        self._trades: dict[int, Trade] = {}
         self.say(*events)
         if events:
             self.step()
@@ -85,6 +87,28 @@ class MemorySequence:
             self.keys.append(key)
             self.published += payloads
             self._next += [(floor_topic(FLOOR), payload) for payload in payloads]
+
+    @property
+    def confirmed(self) -> int:
+        """All trades up to this number are, as everybody has heard."""
+        return self._arbiter.confirmed
+
+    def correction(self, number: int, price: int = 0, quantity: int = 0) -> Correction:
+        """The next correction of a trade as it stands; void without a quantity. Nobody asks for signatures here."""
+        known = self._arbiter.corrections.standing.get(number)
+        version = 1 if known is None else known.version + 1
+        trade = self._arbiter.corrections.of(self._trades[number])
+        return Correction(trade, version, price, quantity, 1 << 62, "a test")
+
+    def bought(self, account: int) -> int:
+        """Shares that all confirmed trades have brought an account, less those that they took, as they stand now."""
+        every = [self._arbiter.corrections.of(self._trades[number]) for number in range(1, self.confirmed + 1)]
+        sides = [(trade.buy, trade.quantity) for trade in every] + [(trade.sell, -trade.quantity) for trade in every]
+        return sum(quantity for order, quantity in sides if order >> 32 == account)
+
+    def correct(self, correction: Correction) -> None:
+        """Two operators' correction, for the next token."""
+        self._next.append((correction_topic(FLOOR), encode_correction(correction)))
 
     async def send(self, messages: Sequence[OpaqueMessage], key: bytes) -> None:
         """The same as a publisher does it."""
@@ -114,7 +138,9 @@ class MemorySequence:
             self._arbiter.hear(made[0], made[1], message)
         outcome = self._arbiter.finish()
         for step in () if outcome is None else outcome.steps:
-            self._trades_at |= {one.number: made[0] for one in step.reports if isinstance(one, Trade)}
+            trades = [one for one in step.reports if isinstance(one, Trade)]
+            self._trades_at |= {one.number: made[0] for one in trades}
+            self._trades |= {one.number: one for one in trades}
         for report in () if outcome is None else outcome.believed:
             self._confirmed_at = max(self._confirmed_at, self._trades_at.get(report.confirmed, 0))
         return outcome
@@ -127,7 +153,7 @@ class MemorySequence:
         if not lost:
             return 0
         again = [(one.topic, one.payload) for _, _, messages in lost for one in messages] + self._next
-        self._next = [one for one in again if one[0] == floor_topic(FLOOR)]
+        self._next = [one for one in again if one[0] in (floor_topic(FLOOR), correction_topic(FLOOR))]
         self.cuts += 1
         self._arbiter, self._last, self._sequence = FloorView(FLOOR), None, keep
         for made in self.tokens:
@@ -238,7 +264,8 @@ class MemoryGateway:
                 if report.order:
                     by_order.setdefault(report.order, []).append(report)
             for reports in by_order.values():
-                assert list(path_faults(reports)) == []
+                faults = list(path_faults(reports))
+                assert faults == [], [(one.kind, one.status, one.trade) for one in reports]
 
     def close(self) -> None:
         self.database.close()

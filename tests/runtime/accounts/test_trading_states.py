@@ -1,4 +1,4 @@
-"""Any sequence of orders, offers, lots, bids, fills, busts, cancels, tokens and crashes leaves sound books."""
+"""Any sequence of orders, offers, lots, bids, fills, busts, corrections, cancels and crashes leaves sound books."""
 
 from __future__ import annotations
 
@@ -229,6 +229,16 @@ class Trading(RuleBasedStateMachine):
         """A reformation cuts the newest tokens off; everything in them is sequenced again."""
         self.market.cut(tokens)
 
+    @rule(which=st.integers(0, 9), price=PRICES, quantity=st.just(0) | QUANTITIES, again=st.booleans())
+    def correct(self, which: int, price: int, quantity: int, again: bool) -> None:  # noqa: FBT001
+        """Two operators correct a confirmed trade, one of its quantity at most, or make it void; twice at times."""
+        if self.market.confirmed:
+            number = 1 + which % self.market.confirmed
+            correction = self.market.correction(number, price if quantity else 0, quantity)
+            if correction.trade.quantity:
+                for _ in range(1 + again):
+                    self.market.correct(correction._replace(quantity=min(quantity, correction.trade.quantity)))
+
     @rule()
     def close_and_open(self) -> None:
         self.market.say(Status("IBM", Phase.CLOSED))
@@ -284,6 +294,8 @@ class Trading(RuleBasedStateMachine):
                 ended = ReportKind.CONFIRMED, ReportKind.BUSTED
                 traded = [report.trade for report in told if report.kind is ReportKind.TRADED]
                 assert sorted(traded) == sorted(one.trade for one in told if one.kind in ended)
+                held = sum(gateway.balance(account, IBM))
+                assert held == SHARES + self.market.bought(account), "each trade is settled once, as it stands"
                 for asset in total:
                     total[asset] += sum(gateway.balance(account, asset))
             fees = gateway.gateway_fees()

@@ -12,6 +12,7 @@ from tests.runtime.disk.journals import write
 from tests.wire.journal_samples import PERIOD, block
 
 from isocast.floor.codec import encode_event, floor_topic
+from isocast.floor.corrections import correction_topic
 from isocast.floor.events import Directory, Event, Phase, Report, Trade
 from isocast.floor.fast import FastFloor
 from isocast.floor.machine import Floor
@@ -46,8 +47,13 @@ def sent(messages: Sequence[OpaqueMessage]) -> list[bytes]:
     return cut_opaque(messages, 1200)
 
 
-def written(folder: Path, reports: Sequence[FloorReport], *, most: int = 1000) -> Path:
-    """A journal: in even tokens the floor's events, in each odd one behind them the report of the token before."""
+def written(
+    folder: Path, reports: Sequence[FloorReport], *, most: int = 1000, corrections: Sequence[bytes] = ()
+) -> Path:
+    """A journal: in even tokens the floor's events, in each odd one behind them the report of the token before.
+
+    At its end there are corrections, one in a token.
+    """
     released: list[ReleasedBlock] = [block(1, 1, (None,))]
     sequence = 2
     by_token = {report.token: report for report in reports}
@@ -67,6 +73,9 @@ def written(folder: Path, reports: Sequence[FloorReport], *, most: int = 1000) -
             ]
             released.append(replace(told, messages=one_site))
             sequence += len(payloads)
+    for number, correction in enumerate(corrections, 2 * len(TOKENS) + 2):
+        released.append(block(number, sequence, sent([OpaqueMessage(correction_topic(CODE), correction)])))
+        sequence += 1
     write(folder, released)
     return folder
 

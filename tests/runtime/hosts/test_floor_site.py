@@ -1,11 +1,12 @@
 """A floor at a receiver: it follows the journal whatever happens to the site, and says what it cannot."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from isocast.floor.codec import encode_event, floor_topic
-from isocast.floor.events import Directory, Event, Order, Phase
+from isocast.floor.events import Directory, Event, Order, Phase, Trade
 from isocast.floor.reporting import FloorReport, decode_report, encode_report, report_topic
 from isocast.floor.state import state_hash
 from isocast.runtime.disk.journal import Journal
@@ -51,7 +52,8 @@ class Site:
             log=get_log(),
             market=SimpleNamespace(name_of=str),
         )
-        self.floor = FloorSite(context, TABLE, self.folder / "journal")
+        opened: Any = lambda entry, count: entry.messages[:count]  # noqa: E731
+        self.floor = FloorSite(context, TABLE, self.folder / "journal", opened)
         self.floor.replay()
 
     def token(
@@ -70,8 +72,38 @@ class Site:
             )
             releaser.next_sequence += len(rows)
         if heard:
-            token: Any = SimpleNamespace(token_number=number, instant=1_000 * number, stable=stable, sender=owner)
-            self.floor.completed(token, 3)
+            self.complete(number, releaser.next_sequence - len(payloads), payloads, owner, stable)
+        releaser.released = number
+        self.floor.settle(self.receiver)
+
+    def complete(self, number: int, first: int, payloads: Sequence[bytes], owner: int = OTHER, stable: int = 0) -> None:
+        """A token is in the log."""
+        token = SimpleNamespace(
+            token_number=number, instant=1_000 * number, stable=stable, sender=owner, first_sequence=first
+        )
+        entry: Any = SimpleNamespace(token=token, messages=tuple(payloads))
+        self.floor.completed(entry, 3)
+
+    def cut(self, keep: int, first: int) -> None:
+        """A ring begins behind a token: what went out from a sequence on stays out, and is not in its log."""
+        self.receiver.releaser.released = keep
+        self.floor.cut(keep, first)
+        self.again = first
+
+    def token_again(self, *events: Event | bytes | FloorReport, owner: int = OTHER, stable: int = 0) -> None:
+        """The ring's token in the place of one that was lost: of its messages, what is new goes out."""
+        releaser = self.receiver.releaser
+        number = releaser.released + 1
+        payloads = cut_opaque([message(event) for event in events], 80) if events else []
+        self.complete(number, self.again, payloads, owner, stable)
+        rows = [(source_id(1, 1), self.again + place, payload_digest(raw), raw) for place, raw in enumerate(payloads)]
+        self.again += len(payloads)
+        new = [row for row in rows if row[1] >= releaser.next_sequence]
+        if new:
+            instant, place = 1_000 * number, len(rows) - len(new)
+            block = (len(rows), place, new[0][1], instant, instant, instant, 0, bytes(16), new)
+            self.journal.append(ReleasedBlock(Epoch(2, server_id(1)), number, *block))
+            releaser.next_sequence = self.again
         releaser.released = number
         self.floor.settle(self.receiver)
 
@@ -178,3 +210,106 @@ def test_a_gap_in_the_journal_stops_the_floor_here_and_says_so(tmp_path: Path) -
     assert site.alarms == [f"floor-{CODE}-behind"]
     assert site.state == before
     assert site.floor.status()["stopped"]
+
+
+# What a reformation cuts off ----------------------------------------------------------------------------------------
+
+LATER = BUY._replace(id=2 << 32 | 9, quantity=10)
+DEAR = Order(3 << 32 | 1, 3, "ISO", Side.BUY, 30, 1_010)
+
+
+def lost(site: Site) -> None:
+    """Tokens 3 and 4 were released here, with a trade in 3 and an order in 4; the ring begins behind token 2."""
+    site.token(OPEN)
+    site.token(SELL)
+    site.token(BUY)
+    site.token(LATER)
+    assert site.counters.floor_trades == 2
+    site.cut(2, 3)
+
+
+def test_trades_of_tokens_that_are_cut_off_are_void_and_the_floor_goes_on_by_the_rings_log(tmp_path: Path) -> None:
+    site, other = Site(tmp_path / "site"), Site(tmp_path / "other")
+    lost(site)
+    assert site.counters.floor_trades_busted == 2
+    assert site.state[0] == 2
+    tokens: tuple[tuple[Event, ...], ...] = ((DEAR,), (), (BUY, LATER), (SELL._replace(id=SELL.id + 1),))
+    for place, events in enumerate(tokens):
+        site.token_again(*events, owner=OWN if place == 2 else OTHER)
+    other.token(OPEN)
+    other.token(SELL)
+    for events in tokens:
+        other.token(*events)
+    assert site.state == other.state
+    assert site.alarms == []
+    reported = [[trade.number for trade in report.trades] for report in site.published]
+    assert reported == [[2, 3]], "trades of the ring, numbered by its sequence"
+    assert not site.floor.status()["stopped"]
+
+
+def test_a_restart_reads_the_rings_messages_in_the_place_of_the_lost_ones(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    lost(site)
+    for events in ((DEAR,), (BUY,), (LATER,)):
+        site.token_again(*events)
+    before = site.state
+    site.begin()
+    assert site.state == before
+    assert (tmp_path / f"floor-{CODE}.cuts").exists()
+    site.token_again(SELL._replace(id=SELL.id + 1))
+    other = Site(tmp_path / "other")
+    for event in (OPEN, SELL, DEAR, BUY, LATER, SELL._replace(id=SELL.id + 1)):
+        other.token(event)
+    assert site.state == other.state
+    assert site.alarms == []
+
+
+def test_the_record_of_what_was_lost_goes_with_the_state_that_is_behind_it(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    lost(site)
+    for events in ((DEAR,), (LATER,)):
+        site.token_again(*events)
+    site.token(BUY._replace(id=BUY.id + 20, quantity=5), owner=OWN)
+    site.token(*site.published, FloorReport(3, *told(site, 3)), FloorReport(4, *told(site, 4)))
+    site.token(stable=6)
+    site.token(stable=6)
+    site.floor.tick()
+    assert not (tmp_path / f"floor-{CODE}.cuts").exists()
+    before = site.state
+    site.begin()
+    assert site.state[1] == before[1]
+    assert site.alarms == []
+
+
+def told(site: Site, token: int) -> tuple[bytes, int, tuple[Trade, ...]]:
+    """What an arbiter would say of a token."""
+    record = site.floor.arbiter._now.records[token]  # noqa: SLF001
+    return record.result.state, 0, record.result.trades
+
+
+def test_a_site_that_was_away_when_the_lost_part_was_decided_again_says_that_it_cannot_go_on(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    lost(site)
+    site.begin()
+    site.receiver.releaser.released = 3
+    site.floor.settle(site.receiver)
+    assert site.alarms == [f"floor-{CODE}-behind"]
+    assert site.floor.status()["stopped"]
+
+
+def test_a_log_that_was_replaced_behind_what_went_out_here_stops_the_floor(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.token(OPEN)
+    site.floor.strayed()
+    assert site.alarms == [f"floor-{CODE}-behind"]
+
+
+def test_a_record_of_what_was_lost_that_is_damaged_stops_the_floor(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.token(OPEN)
+    for damaged in (b"no json", b"[1]", b'{"keep": 1}'):
+        (tmp_path / f"floor-{CODE}.cuts").write_bytes(damaged)
+        site.alarms = []
+        site.begin()
+        assert site.alarms == [f"floor-{CODE}-behind"]
+        assert site.floor.status()["stopped"]

@@ -15,30 +15,49 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from tests.ring.makers import EPOCH, Chain
+from tests.ring.makers import EPOCH, Chain, following, founding
 from tests.runtime.hosts.contexts import FLOOR, Surroundings, new_market, release_of, run, sealed
 from tests.runtime.worlds import SMALL, World, eventually, market_file, trades
 
+from isocast.floor.codec import encode_event, floor_topic
+from isocast.floor.corrections import (
+    Correction,
+    Signature,
+    correction_said,
+    correction_topic,
+    encode_correction,
+)
+from isocast.floor.events import Directory, Event, Order, Phase, Trade
 from isocast.ring.effects import (
     Collect,
+    Diverged,
+    EntryCompleted,
     FairnessFaulted,
+    LogReplaced,
     ReadJournal,
+    Release,
     RingSuspected,
     SecondaryReturned,
     SecondaryStalled,
     SupportSilent,
 )
 from isocast.ring.inputs import JournalRead
+from isocast.ring.ledger import LogEntry
 from isocast.runtime.disk import journal as journal_module
 from isocast.runtime.disk.journal import released_block
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.hosts.receiver import ReceiverHost
 from isocast.runtime.market.model import Market
+from isocast.runtime.market.roster_files import load_identity, load_roster
 from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError, TransportError
+from isocast.terms.ids import operator_id
 from isocast.terms.instants import NEVER, SECOND
+from isocast.terms.market import Side
 from isocast.wire.codec import PacketKind
 from isocast.wire.journal_blocks import encode_block, view_block
-from isocast.wire.packets import ReleasedPacket, Suspicion
+from isocast.wire.opaque import OpaqueMessage, cut_opaque
+from isocast.wire.packets import Data, ReleasedPacket, Suspicion
+from isocast.wire.token_body import token_digest
 
 RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")}
 """A ring of three with one source."""
@@ -454,3 +473,99 @@ def test_a_site_that_lost_its_log_says_so_and_takes_no_part(tmp_path: Path) -> N
             assert [alarm.code for alarm in world.nodes["c"].monitor.alarms.list()] == ["forgot"]
 
     run(work)
+
+
+# ---- a floor whose tokens are cut off
+
+
+def test_trades_of_released_tokens_that_a_ring_does_not_have_are_void_at_its_floor(tmp_path: Path) -> None:
+    """As under the timed gate, or by force: the floor's site goes on by the ring's log, as every other site does."""
+    floor: dict[str, dict[str, object]] = {
+        "floor.XISO": {"sources": ["floor"]},
+        "[floor.XISO.symbols]": {"symbol": "ISO"},
+    }
+    market = new_market(tmp_path, RING, floor)
+    around = Surroundings(market, "a")
+    opening = Directory("ISO", phase=Phase.OPEN)
+    sell, buy = Order(1 << 32, 1, "ISO", Side.SELL, 9, 100), Order(2 << 32, 2, "ISO", Side.BUY, 5, 100)
+    dear = Order(3 << 32, 3, "ISO", Side.BUY, 7, 101)
+
+    def said(number: int, event: Event) -> Data:
+        (payload,) = cut_opaque([OpaqueMessage(floor_topic("XISO"), encode_event(event))], 200)
+        return sealed(market, number, payload)
+
+    def hear(host: ReceiverHost, entry: LogEntry, *, is_out: bool = True) -> None:
+        """A token is complete, and released; without `is_out` its sequences went out with others."""
+        releaser, token = host.machine.receiver.releaser, entry.token
+        host.perform(EntryCompleted(token.epoch, entry, token_digest(token)), 0)
+        if is_out:
+            host.perform(Release(token.epoch, entry, token.first_sequence, entry.messages, 0), 0)
+            releaser.next_sequence = token.first_sequence + len(entry.messages)
+        releaser.released = token.token_number
+        host._after_step(0)  # noqa: SLF001
+
+    async def work() -> None:
+        host = ReceiverHost(around.context())
+        (site,) = host.floors
+        kept = Chain()
+        hear(host, kept.add(said(1, opening)))
+        hear(host, kept.add(said(2, sell)))
+        gone, ring = kept.fork(), following(kept)
+        hear(host, gone.add(said(3, buy)))
+        assert (site.arbiter.token, around.counters.floor_trades) == (3, 1)
+        host.persist([LogReplaced(kept.head.copy(), ring, ())])
+        host.machine.receiver.releaser.take_over(2, 3)
+        host.perform(Diverged(ring.ballot, 3, 4), 0)
+        assert (site.arbiter.token, around.counters.floor_trades_busted) == (2, 1)
+        later = kept.enter(ring)
+        hear(host, later.add(said(3, dear)), is_out=False)
+        hear(host, later.add(said(4, buy)))
+        trades = [record.result.trades for record in site.arbiter._now.records.values()]  # noqa: SLF001
+        assert [[(one.number, one.buy >> 32, one.quantity) for one in some] for some in trades] == [
+            [(1, 3, 7)],
+            [(2, 2, 2)],
+        ]
+        assert not site.status()["stopped"]
+        await host.stop()
+
+    run(work)
+    assert [code for code in around.codes if code.startswith("floor")] == []
+
+
+def test_a_correction_is_void_at_every_site_unless_two_of_its_correctors_signed_it(tmp_path: Path) -> None:
+    """By the roster that counts at its token: in the place of any other there is nothing."""
+    tables: dict[str, dict[str, object]] = {
+        "floor.XISO": {"sources": ["floor"], "correctors": ["anna", "ben", "operator"]},
+        "[floor.XISO.symbols]": {"symbol": "ISO"},
+    }
+    market = new_market(tmp_path, RING, tables)
+    wanted = Correction(Trade(1, "ISO", 100, 5, 1 << 32, 2 << 32), 1, 0, 0, 1 << 62)
+    said = correction_said(load_roster(market).market, "XISO", wanted)
+    hands = {name: Signature(operator_id(name), load_identity(market, name).sign(said)) for name in ("anna", "ben")}
+    stranger = Signature(market.node("a").node, load_identity(market, "a").sign(said))
+    every = [
+        wanted._replace(signatures=signatures)
+        for signatures in (
+            tuple(hands.values()),
+            (hands["anna"],),
+            (hands["anna"], stranger),
+            (hands["anna"], hands["anna"]._replace(signer=hands["ben"].signer)),
+        )
+    ]
+    payloads = [
+        cut_opaque([OpaqueMessage(correction_topic("XISO"), encode_correction(one))], 1_000)[0] for one in every
+    ]
+    at = load_roster(market).members[0].not_before_ns
+    for name in ("a", "b"):
+        around = Surroundings(market, name)
+
+        async def work(around: Surroundings = around) -> None:
+            host = ReceiverHost(around.context())
+            chain = Chain(founding()._replace(start=at + SECOND))
+            messages = [sealed(market, number, payload) for number, payload in enumerate(payloads, 1)]
+            host.perform(release_of(chain, *messages), 0)
+            await host.stop()
+
+        run(work)
+        assert [payload for _, payload in journalled(market, name)] == [payloads[0], b"", b"", b""]
+        assert around.counters.floor_messages_refused == 3

@@ -19,6 +19,7 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 
 from isocast.floor.codec import decode_event, floor_topic
 from isocast.floor.confirming import ConfirmationFollower, Confirmed, ReportDiffers, Tentative
+from isocast.floor.corrections import Correction, correction_topic
 from isocast.floor.events import (
     Bid,
     Cancel,
@@ -118,7 +119,8 @@ TRADES_SCHEMA: Final = StructType(
         StructField("differing_reports", LongType(), nullable=False),
     ]
 )
-"""`state` is tentative or confirmed. `differing_reports` is one figure for the floor, in every row: 0 is right."""
+"""`state` is tentative, confirmed, corrected (price and quantity are the right ones) or void. `differing_reports` is
+one figure for the floor, in every row: 0 is right."""
 
 
 def floor_orders(messages: DataFrame, floor: str, pseudonyms: bytes = b"") -> DataFrame:
@@ -148,7 +150,7 @@ def floor_trades(messages: DataFrame, floor: str) -> DataFrame:
         ordered = frame.sort_values(_IDENTITY).to_dict("records")
         return pd.DataFrame(trade_rows(ordered, floor), columns=TRADES_SCHEMA.names).astype(object)
 
-    sequence = messages_once(messages, [floor_topic(floor), report_topic(floor)])
+    sequence = messages_once(messages, [floor_topic(floor), report_topic(floor), correction_topic(floor)])
     return sequence.groupBy(F.lit(floor)).applyInPandas(traded, TRADES_SCHEMA)
 
 
@@ -276,16 +278,31 @@ def trade_rows(rows: Iterable[dict[Any, Any]], floor: str) -> list[tuple[object,
         news = [*follower.hear(int(row["token"]), instant, message)]
         differing += _note(news, instant, made, confirmed)
     differing += _note([*follower.finish()], instant, made, confirmed)
+    corrections = follower.corrections.standing
     return [
         (
             floor,
-            *fields,
-            "confirmed" if number in confirmed else "tentative",
+            *_right(fields, corrections.get(number)),
+            _state(corrections.get(number), is_confirmed=number in confirmed),
             *confirmed.get(number, (None, None)),
             differing,
         )
         for number, fields in made.items()
     ]
+
+
+def _state(correction: Correction | None, *, is_confirmed: bool) -> str:
+    if correction is not None:
+        return "void" if correction.is_void else "corrected"
+    return "confirmed" if is_confirmed else "tentative"
+
+
+def _right(fields: tuple[object, ...], correction: Correction | None) -> tuple[object, ...]:
+    """The fields of a trade, with the price and the quantity that operators have corrected."""
+    if correction is None or correction.is_void:
+        return fields
+    before, after = TRADES_SCHEMA.names.index("price") - 1, TRADES_SCHEMA.names.index("quantity")
+    return (*fields[:before], correction.price, correction.quantity, *fields[after:])
 
 
 def _note(

@@ -23,7 +23,7 @@ from isocast.orders.accounts import (
     house_name,
     is_house,
 )
-from isocast.orders.ledger import Pot
+from isocast.orders.ledger import EntryKind, Pot
 from isocast.orders.netting import Netting
 from isocast.runtime.accounts.order_store import OrderMemory, holder_of, is_order
 from isocast.runtime.accounts.posting import execute
@@ -192,8 +192,18 @@ def _audit_balances(connection: Connection, report: BooksAudit) -> None:
         report.find(f"account {row.account}: its entries add up to {more} more {row.pot} than it has")
     has = BALANCES.c
     limit = func.coalesce(LIMITS.c.limit, 0)
+    # What operators' corrections took back is owed, whatever the account has spent of it.
+    taken = (
+        select(legs.account, legs.asset, func.sum(legs.amount).label("amount"))
+        .join(ENTRIES, ENTRIES.c.number == legs.entry)
+        .where(ENTRIES.c.kind == EntryKind.CORRECTION.value, legs.amount < 0)
+        .group_by(legs.account, legs.asset)
+        .subquery()
+    )
     limited = BALANCES.outerjoin(LIMITS, and_(LIMITS.c.account == has.account, LIMITS.c.asset == has.asset))
-    beyond = select(BALANCES).select_from(limited).where(or_(has.available < -limit, has.reserved < 0))
+    limited = limited.outerjoin(taken, and_(taken.c.account == has.account, taken.c.asset == has.asset))
+    least = func.coalesce(taken.c.amount, 0) - limit
+    beyond = select(BALANCES).select_from(limited).where(or_(has.available < least, has.reserved < 0))
     for row in connection.execute(beyond.order_by(has.account, has.asset)):
         if not is_house(row.account):
             available, reserved = amount_text(row.asset, row.available), amount_text(row.asset, row.reserved)

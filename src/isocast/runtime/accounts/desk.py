@@ -61,6 +61,7 @@ _BACKOFF_S: Final = (0.05, 5.0)
 _FOREIGN: Final = "events in this gateway's name that it did not send, or that contradict its books"
 _DIFFERING: Final = "reports of arbiters that name another state of the floor"
 _BUSTED: Final = "trades that became void"
+_UNCORRECTED: Final = "corrections of trades that came too late, twice, or for other trades, and change nothing"
 _PAGE: Final = 1_000
 
 
@@ -417,6 +418,7 @@ class GatewayDesk:
     def _alarming(self) -> dict[str, int]:
         books = self.books
         counts = {_FOREIGN: books.foreign, _DIFFERING: books.view.differing, _BUSTED: books.busted}
+        counts[_UNCORRECTED] = books.view.refused_corrections
         return {name: count for name, count in counts.items() if count}
 
     @property

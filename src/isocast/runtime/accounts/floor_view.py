@@ -4,6 +4,7 @@ A gateway runs the floor's function like any receiver (settlement 13). The messa
 is over; then it is applied as a whole, event by event, so that each report is known to answer the event that made it.
 
 An arbiter's report is believed where the state and the trades that it names are this view's own after the same token.
+A correction is judged before the events and reports of its token (`floor.corrections`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 
 from isocast.floor.codec import decode_event, floor_topic
 from isocast.floor.confirming import RESULTS_KEPT, Comparison, OwnResult, ReportParts
+from isocast.floor.corrections import Correction, Corrections, correction_topic
 from isocast.floor.events import Bid, Event, Order, Report, Take, Trade
 from isocast.floor.following import REPORT_EVERY, FloorMessage
 from isocast.floor.machine import Floor, SymbolState
@@ -57,6 +59,8 @@ class TokenOutcome(NamedTuple):
     steps: tuple[EventOutcome, ...]
     believed: tuple[FloorReport, ...]
     """Of arbiters, about earlier tokens."""
+    corrections: tuple[Correction, ...] = ()
+    """That count."""
     digest: str = ""
     """Of all that it carried for this floor: another one under the same number is another token."""
 
@@ -76,12 +80,17 @@ class FloorView:
     def __init__(self, code: str) -> None:
         """A floor of this code of which nothing was heard."""
         self.code = code
-        self.topics = floor_topic(code), report_topic(code), tick_topic(code)
+        self.topics = floor_topic(code), report_topic(code), tick_topic(code), correction_topic(code)
         self.floor = Floor()
         self.unreadable = 0
         """Messages of the floor that are no event: everybody drops the same."""
         self.differing = 0
         """Arbiters' reports that name another state, or other trades: an alarm, and nothing in them is believed."""
+        self.confirmed = 0
+        """All trades up to this number are, by what arbiters have said here."""
+        self.corrections = Corrections()
+        self.refused_corrections = 0
+        """Corrections of the sequence that change nothing; since this program started."""
         self._steps = 0
         self._parts = ReportParts()
         self.results: dict[int, OwnResult] = {}
@@ -122,6 +131,7 @@ class FloorView:
         events: list[tuple[int, Event]] = []
         believed: list[FloorReport] = []
         has_floor = False
+        corrections = self._corrected(instant, [one.payload for one in kept if one.topic == self.topics[3]])
         for message in kept:
             if message.topic != self.topics[0]:
                 is_report = message.topic == self.topics[1]
@@ -134,7 +144,16 @@ class FloorView:
             except RemoteProtocolError:
                 self.unreadable += 1
         steps = self._applied(token, instant, events) if has_floor else ()
-        return TokenOutcome(token, instant, kept[-1].sequence, steps, tuple(believed), _digest(instant, kept))
+        highest = self.floor.next_trade - 1
+        self.confirmed = max([self.confirmed, *(min(report.confirmed, highest) for report in believed)])
+        digest = _digest(instant, kept)
+        return TokenOutcome(token, instant, kept[-1].sequence, steps, tuple(believed), corrections, digest)
+
+    def _corrected(self, instant: int, payloads: list[bytes]) -> tuple[Correction, ...]:
+        heard = [self.corrections.hear(payload, self.floor, self.confirmed, instant) for payload in payloads]
+        found = tuple([one.correction for one in heard if one is not None and one.fault is None])
+        self.refused_corrections += len(payloads) - len(found)
+        return found
 
     def _is_believed(self, report: FloorReport) -> bool:
         own = self.results.get(report.token)
@@ -248,6 +267,8 @@ class FloorView:
             "results": results,
             "parts": self._parts.rows(),
             "taken": [[offer, [list(part) for part in parts]] for offer, parts in self.taken.items()],
+            "confirmed": self.confirmed,
+            "corrections": self.corrections.rows(),
         }
         return fold(rows), state_hash(self.floor)
 
@@ -260,6 +281,8 @@ class FloorView:
             for at, digest, trades in rows["results"]:
                 self.results[at] = OwnResult(at, bytes.fromhex(digest), tuple([Trade(*one) for one in trades]))
             self.taken = {offer: [Taken(*part) for part in parts] for offer, parts in rows.get("taken", ())}
+            self.confirmed = rows.get("confirmed", 0)  # Without it, the next report says so.
+            self.corrections = Corrections.from_rows(rows.get("corrections", [0, []]))
         except (KeyError, TypeError, ValueError) as reason:
             raise RemoteProtocolError("a snapshot of a floor with rows of another version") from reason
         if state_hash(floor) != state:

@@ -42,7 +42,7 @@ def _take_back(work: Work, floor: str, after: int, instant: int) -> None:
             continue
         was, reserved = order.image(), order.reserved
         order.put_back(image, changes)
-        void = [due for due in was.dues if due.trade and due.token > after]
+        void = [due for due in was.dues if due.trade and not due.version and due.token > after]
         report = order.life.report(ReportKind.RESTORED, instant)
         _tell_void(work, report, void, was)
         if not void and was[:8] != image[:8]:

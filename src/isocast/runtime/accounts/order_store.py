@@ -18,10 +18,19 @@ from sqlalchemy import Connection
 
 from isocast.orders.accounts import shares
 from isocast.orders.desk import Lifetime, OrderKind, OrderStatus, Reason, ReportKind, TradeReport
-from isocast.orders.ledger import Entry, Ledger, Reservation
+from isocast.orders.ledger import Entry, Ledger, Leg, Reservation
 from isocast.orders.life import Change, ChangeKind, OrderLife
 from isocast.orders.needs import Side
-from isocast.runtime.accounts.posting import execute, execute_many, ledger_at, lookup, rows_of, scalar, write_entries
+from isocast.runtime.accounts.posting import (
+    execute,
+    execute_many,
+    ledger_at,
+    lookup,
+    posted_before,
+    rows_of,
+    scalar,
+    write_entries,
+)
 from isocast.terms.errors import LocalProtocolError
 
 __all__ = [
@@ -97,10 +106,17 @@ class Due(NamedTuple):
     """Money that goes to the seller of a lot because a bid was not revealed; negative: that comes to him."""
     bid: int = 0
     """Whose forfeit it is."""
+    version: int = 0
+    """Of a settled trade that operators have corrected: which one it makes, with this quantity and price."""
+
+    @property
+    def waits_for_token(self) -> bool:
+        """Whether it is posted once its token is stable; else, once its trade is confirmed."""
+        return not self.trade or self.version > 0
 
     def is_stable(self, confirmed: int, stable_token: int) -> bool:
         """Whether it may be posted."""
-        return self.trade <= confirmed if self.trade else self.token <= stable_token
+        return self.token <= stable_token if self.waits_for_token else self.trade <= confirmed
 
 
 @dataclass(slots=True)
@@ -150,6 +166,10 @@ class OpenOrder:
     def add_forfeit(self, token: int, amount: int, forfeit: int, bid: int) -> None:
         """A forfeit goes, or comes where it is negative, once its token is stable."""
         self._add(Due(0, token, 0, 0, 0, 0, amount, forfeit, bid))
+
+    def add_correction(self, token: int, trade: int, version: int, quantity: int, price: int) -> None:
+        """A settled trade gets another quantity and price, once its token is stable; it binds nothing."""
+        self._add(Due(0, token, trade, quantity, price, 0, 0, version=version))
 
     def _add(self, due: Due) -> None:
         self.places += 1
@@ -318,7 +338,7 @@ def _read_orders(connection: Connection) -> Iterator[OpenOrder]:
         changes.setdefault(order_id(account, number), []).append(Change(client_id, ChangeKind(kind), *values))
     dues: dict[int, list[Due]] = {}
     query = (
-        "SELECT account, number, place, token, trade, quantity, price, fee, amount, forfeit, bid FROM dues"
+        "SELECT account, number, place, token, trade, quantity, price, fee, amount, forfeit, bid, version FROM dues"
         " ORDER BY place"
     )
     for account, number, *rest in rows_of(connection, query):
@@ -451,6 +471,13 @@ class Work:
         if found is not None and self._images is not None:
             self._images.setdefault(number, found.image())
         return found
+
+    def closed_order(self, number: int) -> OpenOrder | None:
+        """An order of the tables that has ended, to be changed: something of it is corrected. None: there is none."""
+        query = f"SELECT {ORDER_COLUMNS} FROM orders WHERE account = ? AND number = ?"  # noqa: S608 - our own names
+        for row in rows_of(self.connection, query, split_id(number)):
+            self._hold(order_of(row))
+        return self.order(number)
 
     def _hold(self, order: OpenOrder) -> None:
         self._orders[order.life.id] = order
@@ -610,6 +637,14 @@ class Work:
             self._places.update(dict.fromkeys(unknown))
             self._ledger.learn(ledger_at(self.connection, unknown))
 
+    def legs_of(self, key: str) -> tuple[Leg, ...]:
+        """What was posted under a key, now or before; nothing: it was not."""
+        entry = self._ledger.posted(key)
+        if entry is not None:
+            return entry.legs
+        _, legs = posted_before(self.connection, [key]).get(key, ("", []))
+        return tuple(legs)
+
     def post(self, entry: Entry) -> None:
         """Post an entry, or raise LedgerError and change nothing."""
         self.know_balances([(leg.account, leg.asset) for leg in entry.legs])
@@ -684,7 +719,8 @@ class Work:
         gone: list[tuple[int, ...]] = []
         come: list[tuple[int, ...]] = []
         for order in changed:
-            before = self._memory.orders[order.life.id].dues
+            known = self._memory.orders.get(order.life.id)
+            before = () if known is None else known.dues
             place = split_id(order.life.id)
             gone += [(*place, due.place) for due in before if due not in order.dues]
             come += [(*place, *due) for due in order.dues if due not in before]
@@ -693,8 +729,8 @@ class Work:
         if come:
             execute_many(
                 self.connection,
-                "INSERT INTO dues (account, number, place, token, trade, quantity, price, fee, amount, forfeit, bid)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO dues (account, number, place, token, trade, quantity, price, fee, amount, forfeit, bid,"
+                " version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 come,
             )
 

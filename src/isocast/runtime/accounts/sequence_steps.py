@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from isocast.floor.corrections import Correction
 from isocast.floor.events import (
     Bid,
     Cancel,
@@ -31,9 +32,19 @@ from isocast.floor.events import (
 from isocast.orders.accounts import gateway_of, shares
 from isocast.orders.desk import OrderKind, OrderStatus, Reason, ReportKind, TradeReport
 from isocast.orders.json_forms import price_text
-from isocast.orders.ledger import Fill, forfeit_gained, forfeit_paid, free, settle_buy, settle_sell
+from isocast.orders.ledger import (
+    Fill,
+    forfeit_gained,
+    forfeit_paid,
+    free,
+    reversal,
+    settle_buy,
+    settle_corrected,
+    settle_sell,
+    settled_fill,
+)
 from isocast.orders.life import Change, ChangeKind
-from isocast.orders.needs import Side, fee
+from isocast.orders.needs import Side, corrected_fee, fee
 from isocast.runtime.accounts.entering import EnteringEvent, is_sent
 from isocast.runtime.accounts.floor_view import EventOutcome, TokenOutcome
 from isocast.runtime.accounts.order_store import Due, OpenOrder, Work, holder_of
@@ -60,6 +71,8 @@ class SequenceSteps:
 
     def apply(self, work: Work, outcome: TokenOutcome, highest: int) -> None:
         """One token; `highest` is the floor's last trade after it."""
+        for correction in outcome.corrections:
+            self._corrected(work, outcome.token, correction)
         for step in outcome.steps:
             self._step(work, outcome, step)
         if self._stable_tokens:
@@ -271,6 +284,16 @@ class SequenceSteps:
     ) -> None:
         work.tell(self._report(place, order, kind)._replace(reason=reason))
 
+    def _corrected(self, work: Work, token: int, correction: Correction) -> None:
+        """Two operators correct a trade: at the gateway of each side, once the token is stable."""
+        trade, right = correction.trade, correction.corrected
+        for number in [one for one in (trade.buy, trade.sell) if gateway_of(one >> 32) == self._gateway]:
+            order = self._own(work, number) or work.closed_order(number)
+            if order is None:
+                self.foreign += 1
+                continue
+            order.add_correction(token, trade.number, correction.version, right.quantity, right.price)
+
     # Settlement -------------------------------------------------------------------------------------------------
 
     def settle(self, work: Work, instant: int) -> None:
@@ -280,6 +303,9 @@ class SequenceSteps:
             stable = [due for due in order.dues if due.is_stable(confirmed, stable_token)]
             order.dues = tuple([due for due in order.dues if due not in stable])
             for due in stable:
+                if due.version:
+                    self._correct(work, order, due, instant)
+                    continue
                 if due.amount or due.trade or due.forfeit:
                     self._post(work, order, due)
                 if due.trade:
@@ -287,6 +313,29 @@ class SequenceSteps:
                     work.position = work.position._replace(stable_token=max(work.position.stable_token, due.token))
                     report = order.life.report(ReportKind.CONFIRMED, instant)
                     work.tell(report._replace(trade=due.trade, last_quantity=due.quantity, last_price=due.price))
+
+    def _correct(self, work: Work, order: OpenOrder, due: Due, instant: int) -> None:
+        """Reverse what was settled, and settle the trade as it is now; nothing where that is not this order's trade."""
+        life, stock = order.life, shares(order.life.symbol)
+        before = f"{self._floor}/{due.trade}{f'v{due.version - 1}' if due.version > 1 else ''}/{life.side}"
+        key = f"{self._floor}/{due.trade}v{due.version}/{life.side}"
+        legs = work.legs_of(before)
+        quantity, value, paid = settled_fill(legs, order.currency, stock)
+        if not quantity or due.quantity > quantity or life.account not in [leg.account for leg in legs]:
+            self.foreign += 1
+            return
+        text = f"trade {due.trade} is void"
+        if due.quantity:
+            text = f"trade {due.trade} is {due.quantity:,} at {price_text(due.price)}"
+        work.post(reversal(f"{key}-reversed", legs, f"{text}, by two operators"))
+        if due.quantity:
+            right = due.quantity * due.price
+            cost = corrected_fee(paid, value, (order.maker_bp, order.taker_bp), right)
+            fill = Fill(due.quantity, due.price, cost)
+            work.post(settle_corrected(key, life.side, life.account, order.currency, stock, fill, text))
+        report = life.report(ReportKind.CORRECTED, instant)
+        told = report._replace(trade=due.trade, last_quantity=due.quantity, last_price=due.price)
+        work.tell(told._replace(text=f"{text}, by two operators"))
 
     def _post(self, work: Work, order: OpenOrder, due: Due) -> None:
         life = order.life

@@ -15,6 +15,7 @@ from secrets import token_bytes
 from typing import Final, Protocol, TypeAlias
 
 from isocast.floor.codec import floor_topic
+from isocast.floor.corrections import correction_topic
 from isocast.floor.reporting import report_topic
 from isocast.orders.desk import Desk
 from isocast.runtime.accounts.desk import DeskPace, GatewayDesk
@@ -73,7 +74,7 @@ async def serve_gateway(
 ) -> None:
     """Run a gateway until it is cancelled, or cannot go on: then IsocastError says why."""
     code = plan.settings.floor
-    topics = (floor_topic(code), report_topic(code), tick_topic(code))
+    topics = (floor_topic(code), report_topic(code), tick_topic(code), correction_topic(code))
     database = AccountsDatabase(plan.database)
     async with AsyncExitStack() as stack:
         stack.callback(database.close)

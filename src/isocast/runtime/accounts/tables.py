@@ -228,8 +228,10 @@ DUES = Table(
     Column("amount", BigInteger, nullable=False),
     Column("forfeit", BigInteger, nullable=False, server_default="0"),
     Column("bid", BigInteger, nullable=False, server_default="0"),
+    Column("version", Integer, nullable=False, server_default="0"),
 )
-"""What the sequence has decided and is not stable: trades to be settled; without a trade, what is to be freed."""
+"""What the sequence has decided and is not stable: trades to be settled, or corrected where there is a version; without
+a trade, what is to be freed."""
 
 POSITION = Table(
     "position",

@@ -7,7 +7,7 @@ an arbiter has reported of a token is compared with what that token gives here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from isocast.checks.floor_acts import FloorWrong
 from isocast.checks.floors import FloorJudges
 from isocast.floor.codec import floor_topic
-from isocast.floor.confirming import Comparison, OwnResult, ReportParts
+from isocast.floor.confirming import Comparison, ConfirmationFollower, News, OwnResult, ReportParts, Tentative
+from isocast.floor.corrections import correction_topic
 from isocast.floor.events import Trade
 from isocast.floor.fast import FastFloor
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
@@ -27,7 +28,7 @@ from isocast.runtime.disk.journal_reader import JournalReader
 from isocast.terms.errors import JournalError, LocalProtocolError
 from isocast.terms.ids import NodeId
 
-__all__ = ["FloorDifference", "FloorVerdict", "JournalFloor", "SteppedTrade", "floors_of"]
+__all__ = ["FloorDifference", "FloorVerdict", "JournalFloor", "Reach", "SteppedTrade", "floors_of"]
 
 _RESULTS_KEPT: Final = 100_000
 """Tokens whose result is remembered for reports that come late: some 30 MB, and hours of a busy floor."""
@@ -44,6 +45,10 @@ class SteppedTrade(NamedTuple):
     token: int
     instant: int
     trade: Trade
+    state: str = "tentative"
+    """tentative, confirmed, corrected or void."""
+    right: Trade | None = None
+    """As it was corrected; None: it was not."""
 
 
 class FloorDifference(NamedTuple):
@@ -125,8 +130,9 @@ class JournalFloor:
     def __init__(self, where: Path, code: str) -> None:
         """Of the floor with this code; JournalError for a journal that does not begin with the sequence."""
         self._where = where
-        self._code = code
+        self.code = code
         self._topics = frozenset({floor_topic(code), report_topic(code)})
+        self._correction_topic = correction_topic(code)
         self._follower = _FastFollower(code)
         span = JournalReader(where).span()
         if span is None:
@@ -147,10 +153,41 @@ class JournalFloor:
             if step is not None:
                 yield step
 
-    def trades(self, last_token: int | None = None, reach: Reach | None = None) -> Iterator[SteppedTrade]:
-        """All trades, in order."""
-        for step in self.steps(last_token, reach):
-            yield from (SteppedTrade(step.token, step.instant, trade) for trade in step.trades)
+    def trades(
+        self,
+        last_token: int | None = None,
+        reach: Reach | None = None,
+        *,
+        limit: int | None = None,
+        symbol: str | None = None,
+    ) -> list[SteppedTrade]:
+        """Trades in order, the first so many, of a symbol or of all; and how they stand at the end."""
+        found: list[SteppedTrade] = []
+        followed = ConfirmationFollower(self._follower)
+        for followed, step in self.confirmations(reach, last_token):  # noqa: B007 - as it is at the end
+            made = [one for one in step.trades if symbol in {None, one.symbol}] if step is not None else []
+            room = len(made) if limit is None else limit - len(found)
+            if step is not None:
+                found += [SteppedTrade(step.token, step.instant, trade) for trade in made[:room]]
+        return [_standing(one, followed) for one in found]
+
+    def confirmations(
+        self, reach: Reach | None = None, last_token: int | None = None
+    ) -> Iterator[tuple[ConfirmationFollower, FloorStep | None]]:
+        """The floor with what is confirmed and corrected, at the beginning and after each message, with a step made."""
+        followed = ConfirmationFollower(self._follower)
+        yield followed, None
+        for token, instant, _, message in _messages(self._where, reach):
+            if last_token is not None and token > last_token:
+                break
+            if message.topic not in self._topics and message.topic != self._correction_topic:
+                continue
+            try:
+                news = followed.hear(token, instant, message)
+            except LocalProtocolError as reason:
+                raise JournalError(str(self._where), f"sequence {message.sequence:,}: {reason}") from reason
+            yield followed, _step_in(news)
+        yield followed, _step_in(followed.finish())
 
     def _heard(
         self, last_token: int | None, reach: Reach | None
@@ -170,9 +207,9 @@ class JournalFloor:
 
     def verify(self, reach: Reach | None = None) -> FloorVerdict:
         """Compute every trade again, compare it with what the floor's arbiters have reported, and judge all of it."""
-        verdict = FloorVerdict(self._code)
+        verdict = FloorVerdict(self.code)
         comparing = _Comparing(verdict)
-        reports = report_topic(self._code)
+        reports = report_topic(self.code)
         for _, source, message, step in self._heard(None, reach):
             if step is not None:
                 comparing.step(step)
@@ -186,6 +223,17 @@ class JournalFloor:
         verdict.undecodable = self._follower.undecodable
         verdict.token, verdict.state = self.floor.token, state_hash(self.floor).hex()
         return verdict
+
+
+def _standing(one: SteppedTrade, followed: ConfirmationFollower) -> SteppedTrade:
+    known = followed.corrections.standing.get(one.trade.number)
+    if known is not None:
+        return one._replace(state="void" if known.is_void else "corrected", right=known.corrected)
+    return one._replace(state="confirmed" if one.trade.number <= followed.confirmed else "tentative")
+
+
+def _step_in(news: Iterable[News]) -> FloorStep | None:
+    return next((one.step for one in news if isinstance(one, Tentative)), None)
 
 
 class _Comparing:

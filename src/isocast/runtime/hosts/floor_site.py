@@ -4,13 +4,15 @@ The floor reads the site's own journal, behind the writer: a start, a site that 
 same to it. `stable` and the owner of a token are not in the journal; of tokens that the log no longer has, nothing is
 published and nothing confirmed, which later tokens make good.
 
-The last state that all agree on is kept beside the journal; a restart goes on from there.
+The last state that all agree on is kept beside the journal; a restart goes on from there. Where a reformation cuts the
+log behind what was released here, trades of the lost part are void, and the floor goes on by the ring's own log
+(`floor_cuts`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, assert_never
@@ -28,13 +30,17 @@ from isocast.floor.arbiter import (
     TokenReleased,
     TradesBusted,
     TradesConfirmed,
+    Truncated,
 )
+from isocast.floor.corrections import correction_topic
 from isocast.floor.following import FloorMessage
-from isocast.floor.printing import printed, prints, tape_topic
+from isocast.floor.printing import amended, amends, printed, prints, tape_topic
 from isocast.floor.reporting import encode_report, report_topic
+from isocast.ring.ledger import LogEntry
 from isocast.ring.receiver import Receiver
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.disk.journal_reader import JournalCursor
+from isocast.runtime.hosts.floor_cuts import FloorCuts, TokenAgain
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.floors import FloorTable
 from isocast.runtime.market.secret_files import replace_file
@@ -45,7 +51,6 @@ from isocast.wire.events import EventArray
 from isocast.wire.journal import BlockHeader
 from isocast.wire.journal_blocks import BlockView
 from isocast.wire.opaque import OpaqueMessage, is_opaque, read_opaque_or_none
-from isocast.wire.packets import Token
 
 __all__ = ["FloorSite", "site_key"]
 
@@ -85,8 +90,13 @@ class _Release(NamedTuple):
 class FloorSite:
     """One floor, as one site runs it."""
 
-    def __init__(self, context: Context, table: FloorTable, journal: Path) -> None:
-        """From the last agreed state on; nothing is published before `start`."""
+    def __init__(
+        self, context: Context, table: FloorTable, journal: Path, opened: Callable[[LogEntry, int], Sequence[bytes]]
+    ) -> None:
+        """From the last agreed state on; nothing is published before `start`.
+
+        `opened` gives the first messages of a token as its release would; LocalProtocolError where it cannot.
+        """
         self.table = table
         self._context = context
         self._site = context.plan.node
@@ -100,9 +110,12 @@ class FloorSite:
         self._completed: dict[int, _Completed] = {}
         """Tokens that are complete here and not released; one that a reformation issues again replaces the first."""
         self._report_topic = report_topic(table.code)
+        self._correction_topic = correction_topic(table.code)
         self._complete = self.arbiter.token
         """The newest token of which the journal has everything, as far as it was read."""
         self._is_broken = False
+        self._opened = opened
+        self._cuts = self._read_cuts(context.directory / f"floor-{table.code}.cuts")
         self._kept = self.arbiter.agreed_token
         self._waiting: asyncio.Queue[_Batch] = asyncio.Queue(_WAITING_MAX)
         self._printing: asyncio.Queue[_Batch] = asyncio.Queue(_WAITING_MAX)
@@ -123,22 +136,60 @@ class FloorSite:
             return None
         return data
 
+    def _read_cuts(self, path: Path) -> FloorCuts:
+        try:
+            return FloorCuts(path)
+        except (OSError, ValueError) as reason:
+            self._break(f"{path.name} cannot be used: {reason}")
+            return FloorCuts(path.with_suffix(".none"))
+
     # Released tokens ----------------------------------------------------------------------------
 
     def replay(self) -> None:
         """Apply what the journal has already, before this site takes part in anything."""
+        if self._is_broken:
+            return
+        for one in self._cuts.tokens():
+            if one.token > self.arbiter.token:
+                self._heard[one.token] = _Release(one.instant, list(one.messages))
+                self._complete = max(self._complete, one.token if self._cuts.is_whole(one) else one.token - 1)
         try:
             while blocks := self._cursor.read():
                 for block in blocks:
                     self._hear(block)
                 self._apply(None, self._complete)
+            self._apply(None, self._complete)
         except (JournalError, LocalProtocolError) as reason:
             self._break(str(reason))
 
-    def completed(self, token: Token, ring_size: int) -> None:
+    def cut(self, keep: int, first_sequence: int) -> None:
+        """A ring begins behind this token, and what was released here from a sequence on is not in its log."""
+        if self._is_broken:
+            return
+        try:
+            while blocks := self._cursor.read():
+                for block in blocks:
+                    self._hear(block)
+            self._cuts.cut(keep, first_sequence, self._expected)
+        except (JournalError, LocalProtocolError, OSError) as reason:
+            self._break(str(reason))
+            return
+        for waiting in (self._heard, self._completed):
+            for number in [number for number in waiting if number > keep]:
+                del waiting[number]
+        self._complete = min(self._complete, keep)
+        self._perform(self.arbiter.step(Truncated(keep)))
+
+    def strayed(self) -> None:
+        """Another site's checkpoint takes the place of a log of which something was released here."""
+        self._break("it applied tokens that are not in the market's log, which begins behind them now")
+
+    def completed(self, entry: LogEntry, ring_size: int) -> None:
         """A token, with all its messages, is in this site's log."""
+        token = entry.token
         if token.token_number <= self.arbiter.token:
             return
+        self._cuts.completed(entry)
         is_own = token.sender == self._site
         self._completed[token.token_number] = _Completed(token.instant, token.stable, is_own, ring_size)
 
@@ -165,20 +216,29 @@ class FloorSite:
             raise LocalProtocolError(
                 f"the journal has nothing of sequences {self._expected:,} to {header.first_sequence - 1:,}"
             )
-        floor = self.arbiter.floor
         for sequence, (_, _, _, payload) in zip(block.sequences, block.messages(), strict=True):
-            if sequence < self._expected or header.token_number <= self.arbiter.token:
+            is_known = sequence < self._expected or header.token_number <= self.arbiter.token
+            if is_known or self._cuts.has_lost(sequence):
                 continue
-            if is_opaque(payload):
-                for message in read_opaque_or_none(payload) or ():
-                    if message.topic in (floor.topic, self._report_topic):
-                        site = _site_of(message.key)
-                        self._keep(header, FloorMessage(sequence, message.topic, message.payload, site))
-            elif len(printed(self.table.code, payload)):
-                self._keep(header, FloorMessage(sequence, tape_topic(self.table.code), bytes(payload)))
+            for message in self._of_floor(sequence, payload):
+                self._keep(header, message)
         self._expected = header.next_sequence
-        if header.place + header.messages == header.token_count:
+        is_lost = self._cuts.has_lost(header.next_sequence - 1)
+        if header.place + header.messages == header.token_count and not is_lost:
             self._complete = header.token_number
+
+    def _of_floor(self, sequence: int, payload: bytes) -> list[FloorMessage]:
+        """What a message of the sequence has for this floor."""
+        code, topics = self.table.code, (self.arbiter.floor.topic, self._report_topic, self._correction_topic)
+        if is_opaque(payload):
+            return [
+                FloorMessage(sequence, message.topic, message.payload, _site_of(message.key))
+                for message in read_opaque_or_none(payload) or ()
+                if message.topic in topics
+            ]
+        if len(printed(code, payload)) or len(amended(code, payload)):
+            return [FloorMessage(sequence, tape_topic(code), payload)]
+        return []
 
     def _keep(self, header: BlockHeader, message: FloorMessage) -> None:
         self._heard.setdefault(header.token_number, _Release(header.instant, [])).messages.append(message)
@@ -187,6 +247,8 @@ class FloorSite:
         """Tokens up to this one; of those that came from elsewhere only the messages are known."""
         universe = () if receiver is None else tuple(receiver.ledger.universe)
         for number in range(self.arbiter.token + 1, last + 1):
+            if receiver is not None and self._cuts.is_open and number > self._cuts.keep:
+                self._take_again(number)
             heard = self._heard.pop(number, None)
             known = self._completed.pop(number, None)
             instant = heard.instant if heard is not None else 0
@@ -204,6 +266,26 @@ class FloorSite:
             if self._is_broken:
                 return
 
+    def _take_again(self, number: int) -> None:
+        """What the journal will not have of a token, from the log; LocalProtocolError where that is not known."""
+        found = self._cuts.entry(number)
+        if found is None:
+            raise LocalProtocolError(f"token {number} takes the place of one that was cut off, and is not in the log")
+        entry, count = found
+        token = entry.token
+        messages = [
+            message
+            for place, payload in enumerate(self._opened(entry, count) if count else ())
+            for message in self._of_floor(token.first_sequence + place, payload)
+        ]
+        later = self._heard.pop(number, _Release(token.instant, []))
+        self._heard[number] = _Release(token.instant, [*messages, *later.messages])
+        following = token.first_sequence + len(entry.messages)
+        try:
+            self._cuts.applied(TokenAgain(number, token.instant, following, tuple(messages)))
+        except OSError as reason:
+            self._context.log.warning("what a floor has read again is not kept", reason=str(reason))
+
     # What the arbiter wants ---------------------------------------------------------------------
 
     def _perform(self, effects: Sequence[ArbiterEffect]) -> None:
@@ -220,9 +302,10 @@ class FloorSite:
                         "compare isocast floor verify of each site's journal; isocast floor phase open goes on",
                     )
                     self._publish(key, [OpaqueMessage(self.arbiter.floor.topic, payload)])
-                case PublishPrints(key, instant, trades):
+                case PublishPrints(key, instant, trades, corrections):
+                    events = amends(code, instant, corrections) if corrections else prints(code, instant, trades)
                     with suppress(asyncio.QueueFull):  # Another site takes over.
-                        self._printing.put_nowait((key, prints(code, instant, trades)))
+                        self._printing.put_nowait((key, events))
                 case PublishWake(key, payload):
                     self._publish(key, [OpaqueMessage(self.arbiter.floor.topic, payload)])
                 case Stepped(step):
@@ -318,13 +401,16 @@ class FloorSite:
         agreed = self.arbiter.agreed_token
         if agreed > self._kept and not self._is_broken:
             self._kept = agreed
-            self._state_written(self.arbiter.snapshot())
+            if self._state_written(self.arbiter.snapshot()):
+                self._cuts.forget(self.arbiter.agreed_sequence)
 
-    def _state_written(self, snapshot: bytes) -> None:
+    def _state_written(self, snapshot: bytes) -> bool:
         try:
             replace_file(self._state, snapshot)
         except OSError as reason:
             self._context.log.warning("the state of a floor is not kept", file=str(self._state), reason=str(reason))
+            return False
+        return True
 
     async def stop(self) -> None:
         """Publish no more; what is not in the sequence others report."""

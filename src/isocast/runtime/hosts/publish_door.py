@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from isocast.ring.effects import PublishAccepted, PublishRejected
 from isocast.runtime.disk.outbox_store import OutboxStore
+from isocast.runtime.hosts.order_checks import listed_now
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.net.door import Door, Visit
 from isocast.terms.errors import IsocastError, StoreGone
@@ -128,7 +129,8 @@ class PublishDoor(Door):
         market, plan = self._context.market, self._context.plan
         while plan.parent in market.by_name:
             plan = market.node(plan.parent)  # What comes through a secondary source is its primary source's.
-        found = next(filter(None, [rights.refusal(plan.node, payload) for _, payload in batches]), "")
+        listed = listed_now(self._context.keys.book, self._context.clock.now())
+        found = next(filter(None, [rights.refusal(plan.node, payload, listed) for _, payload in batches]), "")
         return found and f"{found} must not come through {plan.name}: see [floor] of the market file for who may"
 
     def _strange(self, routes: CoreRoutes, batches: KeyedBatches) -> str:

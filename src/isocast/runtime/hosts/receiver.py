@@ -47,7 +47,7 @@ from isocast.ring.effects import (
     UniverseForced,
 )
 from isocast.ring.inputs import ControlRequested, DrainRequested, JournalRead, TimerFired
-from isocast.ring.ledger import CHANGES, UNIVERSE_MIN, Checkpoint
+from isocast.ring.ledger import CHANGES, UNIVERSE_MIN, Checkpoint, LogEntry
 from isocast.ring.receiver import Receiver
 from isocast.ring.settings import Schedule, StartPolicy
 from isocast.ring.storage import SiteState
@@ -62,7 +62,7 @@ from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.edge_process import edge_process
 from isocast.runtime.hosts.line_keys import line_prover, node_keys
 from isocast.runtime.hosts.lines import LineSpeaking
-from isocast.runtime.hosts.order_checks import insist_on_order, order_in
+from isocast.runtime.hosts.order_checks import insist_on_order, listed_at, order_in
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.hosts.retransmit import ArchiveDoor
 from isocast.runtime.hosts.roster_following import NoFollower, RosterFollower
@@ -79,7 +79,7 @@ from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.timing import Gate
 from isocast.wire.journal_proofs import BlockProof, MessageSeal
 from isocast.wire.opaque import count_events
-from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, Suspicion
+from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, Suspicion, Token
 
 if TYPE_CHECKING:
     from isocast.floor.rights import SourceRights
@@ -451,6 +451,8 @@ class ReceiverHost:
             self._open(opened)
             self._closing = opened.pop_all()
         self._token_at = 0
+        self._replaced = Checkpoint()
+        """Where the log began anew last: at a cut, or at another site's checkpoint."""
         self._collectable = 0
         self._refilling: Task[None] | None = None
         self.groups = GroupReport(context)
@@ -487,7 +489,8 @@ class ReceiverHost:
         # Most markets have no floor, and do without what it takes.
         from isocast.runtime.hosts.floor_site import FloorSite  # noqa: PLC0415
 
-        return tuple([FloorSite(self._context, table, past) for table in self._context.market.floors])
+        floors = self._context.market.floors
+        return tuple([FloorSite(self._context, table, past, self._opened_again) for table in floors])
 
     def _drive(self, machine: PrimaryReceiver | SecondaryReceiver) -> Driver[SecondaryReceiverInput, _HostEffect]:
         """The machine's driver; an operator's requests are for the machine of a primary receiver alone."""
@@ -565,6 +568,7 @@ class ReceiverHost:
             if isinstance(record, RingInstalled):
                 self._counters.reformations += 1
             elif isinstance(record, LogReplaced):
+                self._replaced = record.checkpoint
                 self._counters.reformations += record.ring is not None
                 self.line.next_sequence = max(self.line.next_sequence, self.journal.position.next_sequence)
 
@@ -585,7 +589,10 @@ class ReceiverHost:
                 self._suspected(effect)
             case FairnessFaulted():
                 self._counters.fairness_faults += 1
-            case ControlSettled() | UniverseForced() | Diverged():
+            case Diverged():
+                self.report.tell(effect)
+                self._cut_floors(effect)
+            case ControlSettled() | UniverseForced():
                 self.report.tell(effect)
             case LieProven(evidence):
                 note_conviction(self._context, evidence)
@@ -631,7 +638,7 @@ class ReceiverHost:
         now = self._clock.now()
         opened = self._opened(effect.messages) if self._chain is None else self._disclosed(self._chain, effect)
         if self._rights is not None:
-            opened = self._rightful(self._rights, effect.messages, opened)
+            opened = self._rightful(self._rights, effect.entry.token, effect.messages, opened)
         payloads = [one.payload for one in opened]
         bound_ns = self._clock.status.bound_ns or 0
         self.journal.append(released_block(effect, now, bound_ns, payloads, self._proof(effect, opened)))
@@ -693,11 +700,33 @@ class ReceiverHost:
                 self._context.alarm(f"void-{name}", str(reason), advice)
         return found
 
-    def _rightful(self, rights: SourceRights, messages: Sequence[Data], opened: Sequence[Opened]) -> list[Opened]:
+    def _opened_again(self, entry: LogEntry, count: int) -> list[bytes]:
+        """The first payloads of a token, for a floor: what went out here under their sequences was cut off."""
+        if self._chain is not None:
+            raise LocalProtocolError("the log was cut, and keys that sources disclosed are known of released tokens")
+        messages = entry.messages[:count]
+        opened = self._opened(messages)
+        if self._rights is not None:
+            opened = self._rightful(self._rights, entry.token, messages, opened)
+        return [one.payload for one in opened]
+
+    def _cut_floors(self, effect: Diverged) -> None:
+        """What was released here is not in the ring's log: trades in it are void."""
+        point = self._replaced
+        for floor in self.floors:
+            if effect.first_sequence < point.next_sequence:
+                floor.strayed()
+            else:
+                floor.cut(point.token_number, point.next_sequence)
+
+    def _rightful(
+        self, rights: SourceRights, token: Token, messages: Sequence[Data], opened: Sequence[Opened]
+    ) -> list[Opened]:
         """The same, with nothing in the place of what its source may not send; every site finds the same."""
         found: list[Opened] = []
+        listed = listed_at(self._context.keys.book, token)
         for message, one in zip(messages, opened, strict=True):
-            refusal = rights.refusal(message.sender, one.payload)
+            refusal = rights.refusal(message.sender, one.payload, listed)
             found.append(Opened(b"", b"", b"") if refusal else one)
             if refusal:
                 self._counters.floor_messages_refused += 1
@@ -717,7 +746,7 @@ class ReceiverHost:
         self.rosters.completed(effect.entry.token)
         ring = self.machine.receiver.ring
         for floor in self.floors:
-            floor.completed(effect.entry.token, len(ring.ring) if ring is not None else 1)
+            floor.completed(effect.entry, len(ring.ring) if ring is not None else 1)
         if effect.entry.token.sender == self._context.plan.node:
             self._counters.tokens_sent += 1
             if ring is not None and effect.entry.token.token_number == ring.first_token:

@@ -23,6 +23,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from isocast.terms.errors import LocalProtocolError
+from isocast.terms.ids import operator_id
 from isocast.terms.instants import SECOND
 from isocast.terms.market import Mic, to_ticks
 from isocast.terms.quantities import suggestion
@@ -36,6 +37,9 @@ _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _SYMBOLS: Final = "symbols"
 _GATEWAYS: Final = "gateways"
 _GATEWAY_MAX: Final = (1 << 12) - 1
+_PERSON: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_NOT_PEOPLE: Final = ("box-office", "root", "revoke")
+_SIGNERS: Final = 2
 
 FLOOR_TABLE: Final = Table(
     "floor.CODE",
@@ -54,6 +58,13 @@ FLOOR_TABLE: Final = Table(
             "operators",
             Kind.NAMES,
             "Further primary sources through which an operator may say what trades there, halt it and open it.",
+            [],
+        ),
+        Key(
+            "correctors",
+            Kind.NAMES,
+            "Operators who may correct a confirmed trade, two together (`isocast floor correct`): `operator`, or names"
+            " of people, whose keys `isocast keys init` makes and the roster lists. Empty: nobody corrects a trade.",
             [],
         ),
         Key(
@@ -194,6 +205,8 @@ class FloorTable:
     gateways: tuple[tuple[str, int], ...] = ()
     """Sources, and the gateway whose accounts each may speak for; none: every source for every account."""
     hours: FloorHours = FloorHours()
+    correctors: tuple[str, ...] = ()
+    """Operators who may correct a confirmed trade, two together."""
 
 
 def read_floors(
@@ -238,7 +251,18 @@ def _floor(code: str, entry: object, sources: list[str], faults: Faults) -> Floo
         values.names("operators"),
         _gateways(entry.get(_GATEWAYS, {}), f"{name}.{_GATEWAYS}", sources, faults),
         _hours(values),
+        _correctors(values),
     )
+
+
+def _correctors(values: Values) -> tuple[str, ...]:
+    names = values.names("correctors")
+    for name in names:
+        if not _PERSON.fullmatch(name) or name in _NOT_PEOPLE:
+            values.fault("correctors", f"{shown(name)}: a person has up to 32 small letters, digits and hyphens")
+    if names and len({operator_id(name) for name in names}) < _SIGNERS:
+        values.fault("correctors", "must name two operators or more: a correction has the signatures of two")
+    return names
 
 
 def _hours(values: Values) -> FloorHours:

@@ -200,8 +200,9 @@ def _made(market: Market, name: str, *, make: bool) -> KeyFile:
 def _holders(market: Market, name: str) -> tuple[str, ...]:
     if name in (ROOT, REVOKE, identity_file("operator")):
         return ("operator",)
-    if name == identity_file("box-office"):
-        return ("box-office",)
+    people = ("box-office", *(person for floor in market.floors for person in floor.correctors))
+    if name in [identity_file(person) for person in people]:
+        return (name.removeprefix("identity-").removesuffix(".key"),)
     return tuple(plan.name for plan in market.nodes if name in needed_by(market, plan))
 
 

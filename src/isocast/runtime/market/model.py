@@ -19,7 +19,7 @@ from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
 from isocast.runtime.market.floors import FloorTable
 from isocast.security.subscriptions import DAY_NS
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
-from isocast.terms.ids import NodeId, is_guest, is_source
+from isocast.terms.ids import NodeId, is_guest, is_source, operator_id
 from isocast.terms.market import Grade
 from isocast.terms.timing import Timing, affords_receipts
 from isocast.terms.topology import City, delay_ns
@@ -585,6 +585,7 @@ class Market:
                     frozenset([ids[name] for name in floor.sources]),
                     frozenset([ids[name] for name in floor.operators]),
                     {ids[name]: number for name, number in floor.gateways},
+                    frozenset(map(operator_id, floor.correctors)),
                 )
                 for floor in self.floors
             ]

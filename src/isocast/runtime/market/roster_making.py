@@ -49,7 +49,7 @@ from isocast.security.roster import (
     sign_roster,
 )
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RosterError
-from isocast.terms.ids import BOX_OFFICE, OPERATOR, NodeId
+from isocast.terms.ids import BOX_OFFICE, OPERATOR, NodeId, operator_id
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import suggestion
 from isocast.wire.signing import SignedKind
@@ -101,13 +101,16 @@ _PEOPLE = (
 
 
 def signers(market: Market) -> tuple[Signer, ...]:
-    """Every node of the market but its customers, the operator and the box office; by id."""
+    """Every node of the market but its customers, its operators and the box office; by id."""
     whole = market.whole or market
-    found = {person.name: person for person in _PEOPLE}
+    people = {person.name: person for person in _PEOPLE}
+    for name in [name for floor in whole.floors for name in floor.correctors]:
+        people.setdefault(name, Signer(name, operator_id(name), RosterRole.OPERATOR, ()))
+    found = dict(people)
     for plan in whole.nodes:
         if plan.role is NodeRole.CUSTOMER:
             continue
-        if plan.origin in (person.name for person in _PEOPLE):
+        if plan.origin in people:
             rule = f"{plan.origin} is the name of somebody who signs and is no node: give the node another"
             raise ConfigurationError(market.file, f"nodes.{plan.origin}", rule)
         stripes = tuple([process.stripe for process in whole.processes_of(plan.origin)])

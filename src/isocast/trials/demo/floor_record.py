@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from isocast.floor.codec import decode_event, floor_topic
-from isocast.floor.confirming import ConfirmationFollower, Confirmed, News, ReportDiffers, Tentative
+from isocast.floor.confirming import ConfirmationFollower, Confirmed, Corrected, News, ReportDiffers, Tentative
 from isocast.floor.events import Cancel, Order, Phase, Refused, Trade
 from isocast.floor.following import FloorFollower, FloorMessage
 from isocast.floor.machine import SymbolState
@@ -160,3 +160,5 @@ class FloorRecord:
                         life.confirmed_token, life.confirmed_due = token, due
                 case ReportDiffers():
                     self.differing += 1
+                case Corrected():
+                    pass  # A demonstration has no operators who would.

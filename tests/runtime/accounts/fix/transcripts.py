@@ -324,6 +324,11 @@ class Transcript:
                 desk.settle(ReportKind.CONFIRMED, self._trades[client_id])
             case ["bust", client_id]:
                 desk.settle(ReportKind.BUSTED, self._trades[client_id])
+            case ["correct", client_id, quantity, price]:
+                right = self._trades[client_id]._replace(
+                    last_quantity=int(quantity), last_price=units_of(price, "price") if int(quantity) else 0
+                )
+                desk.settle(ReportKind.CORRECTED, right)
             case ["expire", client_id]:
                 desk.end(client_id, ReportKind.EXPIRED)
             case ["refuse", client_id, reason]:

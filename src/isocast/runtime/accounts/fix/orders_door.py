@@ -53,6 +53,7 @@ EXEC_TYPES: Final[Mapping[ReportKind, str]] = MappingProxyType(
         ReportKind.TRADED: "F",
         ReportKind.CONFIRMED: "D",
         ReportKind.BUSTED: "H",
+        ReportKind.CORRECTED: "G",
         ReportKind.RESTORED: "D",
         ReportKind.REVEAL_PENDING: "D",
         ReportKind.REVEALED: "D",
@@ -64,7 +65,7 @@ EXEC_TYPES: Final[Mapping[ReportKind, str]] = MappingProxyType(
         ReportKind.STATUS: "I",
     }
 )
-"""ExecType (150) of a report; `CHANGE_REFUSED` is an OrderCancelReject."""
+"""ExecType (150) of a report; `CHANGE_REFUSED` is an OrderCancelReject, and a correction to nothing is a H."""
 ORDER_STATES: Final[Mapping[OrderStatus, str]] = MappingProxyType(
     {
         OrderStatus.PENDING: "A",
@@ -418,7 +419,7 @@ class OrdersVisitor:
         elif report.kind in _PENDING_STATES:
             self._remember(report.client_id, is_replace=report.kind is ReportKind.REPLACE_PENDING)
         body = self._execution(report)
-        if report.kind in (ReportKind.CONFIRMED, ReportKind.BUSTED):
+        if report.kind in (ReportKind.CONFIRMED, ReportKind.BUSTED, ReportKind.CORRECTED):
             trade = await self._trade_report(report)
             body += [(19, self._exec_id(trade))] if trade else []
         return Outgoing("8", _sorted(body), report.number)
@@ -429,7 +430,9 @@ class OrdersVisitor:
         exec_type = EXEC_TYPES[report.kind]
         if report.kind is ReportKind.CANCELLED and not report.status.is_final:
             exec_type = "5"  # A part of it went: FIX calls that replaced.
-        is_trade = report.kind in (ReportKind.TRADED, ReportKind.BUSTED)
+        elif report.kind is ReportKind.CORRECTED and not report.last_quantity:
+            exec_type = "H"
+        is_trade = report.kind in (ReportKind.TRADED, ReportKind.BUSTED) or exec_type == "G"
         body: list[Field] = [
             (1, str(report.account)),
             (6, _average_text(report.filled_value, report.filled)),
