@@ -135,10 +135,10 @@ async def measure(url: str, given: argparse.Namespace, accounts: int) -> dict[st
             write(work)
 
     books = TradingBooks(database, DeskSettings(limits=Limits(rate=0, open_orders=0)), clock.reached)
-    books.view.floor.step(1, 1, [Directory("IBM", tick=100, phase=Phase.OPEN, reference=10 * UNITS)])
     Work.write = timed  # type: ignore[assignment, method-assign]
     try:
         async with GatewayDesk(database, books, publish, pace=DeskPace(look_s=3_600.0)) as desk:
+            books.view.floor.step(1, 1, [Directory("IBM", tick=100, phase=Phase.OPEN, reference=10 * UNITS)])
             clock.__init__()  # type: ignore[misc]  # without the start
             seconds, used, took = await offer(desk, given.orders, accounts, given.clients)
             transactions, parts = clock.transactions, dict(clock.parts)

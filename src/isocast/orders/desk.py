@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from isocast.orders.needs import Side
 
@@ -212,7 +212,10 @@ class OrderStatus(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether nothing happens to it any more."""
-        return self in (OrderStatus.FILLED, OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUSED)
+        return self in _FINAL
+
+
+_FINAL: Final = (OrderStatus.FILLED, OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUSED)
 
 
 class ReportKind(StrEnum):
