@@ -436,6 +436,12 @@ class Desk(Protocol):
         The same request again gets the same answer again (idempotent by client id).
         """
 
+    async def submit_many(self, login: Login, requests: Sequence[TradingRequest]) -> Sequence[TradeReport]:
+        """The answer to each request, in their order: each is judged by itself, and refuses no other.
+
+        Sent again as a whole or in part, each gets its first answer again.
+        """
+
     async def cancel_all(self, login: Login, client_id: str, symbol: str | None = None) -> int:
         """Cancel all live orders of the account, or those of a symbol: how many."""
 
