@@ -300,9 +300,11 @@ class GatewayDesk:
         self._waiting += len(asked)
         self._has_asked.set()
         try:
-            return await call.answered
+            told = await call.answered
         finally:
             timer.cancel()
+        self._reached("answered")
+        return told
 
     def _unavailable(self, asked: Asked) -> TradeReport:
         return refused(asked, Reason.UNAVAILABLE, _AGAIN, self._clock())
@@ -325,7 +327,6 @@ class GatewayDesk:
             answer.report if answer.batch <= published else self._unavailable(one)
             for one, answer in zip(call.asked, answers, strict=True)
         ]
-        self._reached("answered")
         call.answered.set_result(told)
 
     def _answer_published(self) -> None:

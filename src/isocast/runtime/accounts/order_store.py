@@ -7,7 +7,6 @@ only after the commit: a transaction that fails leaves nothing behind, here or i
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -478,7 +477,7 @@ class Work:
         self._floor = floor
         self._orders: dict[int, OpenOrder] = {}
         self._new: dict[int, OpenOrder] = {}
-        self._added: Counter[int] = Counter()
+        self._added: dict[int, int] = {}
         """New orders of each account."""
         self._numbers: dict[int, tuple[int, int]] = {}
         self._requests: list[tuple[object, ...]] = []
@@ -510,7 +509,7 @@ class Work:
     def add(self, order: OpenOrder) -> None:
         """A new order."""
         self._orders[order.life.id] = self._new[order.life.id] = order
-        self._added[order.life.account] += 1
+        self._added[order.life.account] = self._added.get(order.life.account, 0) + 1
 
     def put(self, order: OpenOrder) -> None:
         """A copy of an order, changed, takes its place."""
@@ -584,7 +583,7 @@ class Work:
 
     def count_live(self, account: int) -> int:
         """How many orders of an account live."""
-        return len(self._memory.live.get(account, ())) + self._added[account]
+        return len(self._memory.live.get(account, ())) + self._added.get(account, 0)
 
     # Numbers ----------------------------------------------------------------------------------------------------
 
