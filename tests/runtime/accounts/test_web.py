@@ -433,7 +433,7 @@ def test_bytes_that_are_no_request_get_the_same_shape_of_error(tmp_path: Path) -
             (b"NONSENSE\r\n\r\n", b"400"),
             (b"GET / HTTP/1.1\r\nA: " + b"x" * 9_000 + b"\r\n\r\n", b"431"),
             (b"PUT /v1/orders HTTP/1.1\r\n\r\n", b"405"),
-            (b"POST /v1/orders HTTP/1.1\r\nContent-Length: 5000\r\n\r\n", b"413"),
+            (b"POST /v1/orders HTTP/1.1\r\nContent-Length: 70000\r\n\r\n", b"413"),
             (b"POST /v1/orders HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"411"),
         ):
             head, _, body = (await stage.exchange(raw)).partition(b"\r\n\r\n")

@@ -696,10 +696,11 @@ def test_the_programs_of_the_how_to_run_as_they_stand(tmp_path: Path) -> None:
     programs = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
     async def story(stage: Stage, _: isocast.Trader) -> None:
-        with_loop, without = [await said(stage, tmp_path, "-c", program) for program in programs]
+        with_loop, without, many = [await said(stage, tmp_path, "-c", program) for program in programs]
         assert re.fullmatch(r"<TraderOrder \S+: buy 100 ISO, pending>\ncancelled\n", with_loop)
         assert without.splitlines()[0] == "cancelled"
         assert without.splitlines()[-1].endswith("cancelled cancelled")
+        assert many == "pending\nunknown symbol\npending\n"
 
     run(tmp_path, story)
 
