@@ -522,7 +522,7 @@ def test_many_at_once_are_judged_one_by_one_and_repeated_done_once(tmp_path: Pat
     async def story() -> None:
         async with hall_at(sqlite_place(tmp_path, "one")) as hall:
             await hall.follow()
-            some = [
+            some: list[TradingRequest] = [
                 limit("1", BUY, 100, 10),
                 limit("2", BUY, 10_000_000, 10),  # beyond the largest quantity
                 limit("3", BUY, 500, 10),  # more than is left
