@@ -1,11 +1,19 @@
-"""Orders a second that a gateway accepts: checked, reserved, durable and published, with group commit.
+"""Orders a second that a gateway accepts, one by one and many at once, at its desk and at its doors; and what it costs.
 
-    python bench/orders.py [--orders 20000] [--accounts 1000 100000] [--clients 512] [--json]
+    python bench/orders.py [--orders 20000] [--accounts 1000 1000000] [--clients 512] [--batch 64] [--json]
 
-So many clients send limit orders for random accounts, each the next one when it has its answer. The market behind the
-desk takes every batch at once, so that the figures are the gateway's own. Measured are accepted orders a second, the
-time of an answer (p50, p99), orders that shared a transaction, and where the time of a transaction goes: reading and
-rules, writing, commit. SQLite always; PostgreSQL where its programs are on the path, with its durable defaults.
+The market behind the desk takes every batch at once and gives it back as the sequence, so that the figures are the
+gateway's own. Accepted means checked, reserved, on the disk with `synchronous = FULL`, published and answered.
+
+    single       so many clients, each the next order of a random account when it has its answer
+    batch        the same orders, so many in one call of one account
+    https        the same batches through the trading service, from a request's bytes to its answer's, without a socket
+    delivered    all of that heard again as the sequence, in tokens of 512 orders: applied to the floor, told, durable
+
+Measured are orders a second, the processor's time of an order, the time of an answer (p50, p99), orders that shared a
+transaction, and where the time of a transaction goes. Growth is the processor's time of an order with the most accounts
+over that with the fewest: 1 is flat. Accounts are made by the database itself, in bulk. SQLite always; PostgreSQL where
+its programs are on the path, with its durable defaults, and with the fewest accounts alone.
 
 The yardstick of the same run is the driver alone: rows a second by `executemany`, and commits a second of one row.
 Afterwards the books are audited, and every order must be reserved and in the outbox once.
@@ -23,7 +31,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -33,11 +41,12 @@ from typing import Any
 
 from scratch import folder
 
+from isocast.floor.codec import encode_event
 from isocast.floor.events import Directory, Phase
-from isocast.orders.accounts import UNITS, account_number, cash, shares
+from isocast.orders.accounts import UNITS, WORLD, account_number, cash
 from isocast.orders.controls import Limits
-from isocast.orders.desk import Login, NewOrder, ReportKind, Scope
-from isocast.orders.ledger import deposit
+from isocast.orders.desk import Login, NewOrder, ReportKind, Scope, TradeReport
+from isocast.orders.json_forms import request_fields
 from isocast.orders.needs import Side
 from isocast.runtime.disk.database import sqlite_url
 from isocast.wire.opaque import OpaqueMessage
@@ -49,13 +58,19 @@ try:
     from isocast.runtime.accounts.order_store import Work
     from isocast.runtime.accounts.tables import AccountsDatabase
     from isocast.runtime.accounts.trading import DeskSettings, TradingBooks
+    from isocast.runtime.accounts.web import TradingService
+    from isocast.runtime.net.http import Answer, Request
 except ModuleNotFoundError as missing:  # Not everybody has a database.
     print(f"not measured: {missing.name} is missing, pip install isocast[accounts]")
     sys.exit(0)
 
 FIRST = account_number(1, 16)
 BYTES_PER_ORDER = 4_000
-BYTES_PER_ACCOUNT = 1_500
+BYTES_PER_ACCOUNT = 450
+MONEY = 10**11
+"""Of each account, in price units: a million of them fit into the world's 62 bits."""
+TOKEN_ORDERS = 512
+LISTED = Directory("IBM", tick=100, phase=Phase.OPEN, reference=10 * UNITS)
 
 
 class Clock:
@@ -84,49 +99,156 @@ class Clock:
 
 
 def make_accounts(database: AccountsDatabase, count: int) -> None:
-    """So many accounts with money and shares."""
+    """So many accounts with money, all of one deposit: some statements, whatever the number."""
     AccountBook.create(database, 1)
+    asset, world, last = cash("USD"), account_number(1, WORLD), FIRST + count - 1
+    # One statement for both databases: both have recursion.
+    numbers = (
+        f"WITH RECURSIVE n(v) AS (SELECT CAST({FIRST} AS bigint) UNION ALL"  # noqa: S608 - numbers
+        f" SELECT v + 1 FROM n WHERE v < {last})"
+    )
+    leg, has = "postings (entry, leg, account, asset, pot, amount)", "balances (account, asset, available, reserved)"
+    rows = {
+        "accounts (number, name, frozen, reason, opened_ns)": "v, 'trader ' || v, FALSE, '', 0",
+        leg: f"1, v - {FIRST} + 1, v, '{asset}', 'available', {MONEY}",
+        has: f"v, '{asset}', {MONEY}, 0",
+    }
     with database.making() as connection:
-        place = "?" if database.is_sqlite else "%s"
-        statement = f"INSERT INTO accounts (number, name, frozen, reason, opened_ns) VALUES ({place}, {place}, {place}, {place}, {place})"  # noqa: S608, E501
-        rows = [(FIRST + number, f"trader {number:06}", False, "", 0) for number in range(count)]
-        connection.exec_driver_sql(statement, rows)
-    book = AccountBook(database)
-    for start in range(0, count, 2_000):
-        some = range(start, min(count, start + 2_000))
-        book.post_each([deposit(f"m{one}", FIRST + one, cash("USD"), 10**9 * UNITS) for one in some])
-        book.post_each([deposit(f"s{one}", FIRST + one, shares("IBM"), 10**9) for one in some])
+        deposit = "INSERT INTO entries (number, key, kind, at_ns, memo) VALUES (1, 'all', 'deposit', 0, '')"
+        connection.exec_driver_sql(deposit)
+        for table, row in rows.items():
+            connection.exec_driver_sql(f"INSERT INTO {table} {numbers} SELECT {row} FROM n")  # noqa: S608 - our own
+        paid = -MONEY * count
+        connection.exec_driver_sql(f"INSERT INTO {leg} VALUES (1, 0, {world}, '{asset}', 'available', {paid})")  # noqa: S608
+        connection.exec_driver_sql(f"INSERT INTO {has} VALUES ({world}, '{asset}', {paid}, 0)")  # noqa: S608
 
 
-async def offer(desk: GatewayDesk, orders: int, accounts: int, clients: int) -> tuple[float, float, list[float]]:
-    """Seconds in all, seconds of the processor, and seconds of each answer."""
-    random, took, sent = Random(1), list[float](), iter(range(orders))
-    logins = [Login(FIRST + one, "", frozenset(Scope), "bench") for one in range(accounts)]
+def order(number: int) -> NewOrder:
+    """Buys at ten prices."""
+    return NewOrder(f"order {number}", "IBM", Side.BUY, 100, price=(990 + number % 10) * UNITS // 100)
 
-    async def client() -> None:
-        for number in sent:
-            side = Side.BUY if number % 2 else Side.SELL
-            order = NewOrder(f"order {number}", "IBM", side, 100, price=(1_000 + number % 10) * UNITS // 100)
+
+def insist(reports: Sequence[TradeReport]) -> None:
+    """All of them are accepted."""
+    for report in reports:
+        if report.kind is not ReportKind.ACCEPTED:
+            raise SystemExit(f"refused: {report}")
+
+
+class Doors:
+    """The desk of one database, and what its clients took."""
+
+    def __init__(self, desk: GatewayDesk, given: argparse.Namespace, accounts: int) -> None:
+        self.desk, self.given, self.accounts = desk, given, accounts
+        self.random, self.next = Random(1), 0
+        self.sent = 0
+
+    def login(self) -> Login:
+        """Of a random account."""
+        return Login(FIRST + self.random.randrange(self.accounts), "", frozenset(Scope), "bench")
+
+    def some(self, count: int) -> list[NewOrder]:
+        """The next orders; none when all are sent."""
+        count = min(count, self.sent + self.given.orders - self.next)
+        self.next += count
+        return [order(number) for number in range(self.next - count, self.next)]
+
+    async def single(self, took: list[float]) -> None:
+        """One order after the other."""
+        while some := self.some(1):
             began = time.perf_counter()
-            report = await desk.submit(logins[random.randrange(accounts)], order)
+            insist([await self.desk.submit(self.login(), some[0])])
             took.append(time.perf_counter() - began)
-            if report.kind is not ReportKind.ACCEPTED:
-                raise SystemExit(f"refused: {report}")
 
+    async def batch(self, took: list[float]) -> None:
+        """Many at once."""
+        while some := self.some(self.given.batch):
+            began = time.perf_counter()
+            insist(await self.desk.submit_many(self.login(), some))
+            took.append(time.perf_counter() - began)
+
+    def https(self, service: TradingService) -> Callable[[list[float]], Any]:
+        """The same through the service, from the bytes of a request to the bytes of its answer."""
+
+        async def client(took: list[float]) -> None:
+            while some := self.some(self.given.batch):
+                body = json.dumps({"orders": [request_fields(one) for one in some]}).encode()
+                token = str(FIRST + self.random.randrange(self.accounts))
+                heads, address = {"authorization": f"Bearer {token}"}, f"10.0.{len(took) % 250}.1"
+                began = time.perf_counter()
+                answer = await service.respond(Request("POST", "/v1/orders/batch", "", heads, body, address))
+                took.append(time.perf_counter() - began)
+                if not isinstance(answer, Answer) or json.loads(answer.body).get("refused") != 0:
+                    raise SystemExit(f"refused: {answer}")
+
+        return client
+
+    async def run(self, client: Callable[[list[float]], Any], clients: int, clock: Clock) -> dict[str, float]:
+        """What one way of asking gives."""
+        took: list[float] = []
+        clock.__init__()  # type: ignore[misc]
+        began, used = time.perf_counter(), time.process_time()
+        await asyncio.gather(*[client(took) for _ in range(clients)])
+        seconds, cpu = time.perf_counter() - began, time.process_time() - used
+        orders, self.sent = self.given.orders, self.next
+        cuts = quantiles(took, n=100)
+        return {
+            "orders_per_s": orders / seconds,
+            "cpu_us": 1e6 * cpu / orders,
+            "p50_ms": 1e3 * cuts[49],
+            "p99_ms": 1e3 * cuts[98],
+            "orders_per_transaction": orders / max(1, clock.transactions),
+            **{f"{name.replace(' ', '_')}_us": 1e6 * spent / orders for name, spent in clock.parts.items()},
+            "outside_us": 1e6 * (seconds - sum(clock.parts.values())) / orders,
+        }
+
+
+async def delivered(desk: GatewayDesk, payloads: list[bytes]) -> dict[str, float]:
+    """The sequence heard, token by token: until everything of it is on the disk."""
+    topic, token, took = desk.books.view.topics[0], desk.books.view.newest, []
     began, used = time.perf_counter(), time.process_time()
-    await asyncio.gather(*[client() for _ in range(clients)])
-    return time.perf_counter() - began, time.process_time() - used, took
+    for start in range(0, len(payloads), TOKEN_ORDERS):
+        token, heard = token + 1, time.perf_counter()
+        for place, payload in enumerate(payloads[start : start + TOKEN_ORDERS]):
+            await desk.take(token, token, start + place + 2, topic, payload)
+        await desk.end_token(token)
+        await desk.until_taken()
+        took.append(time.perf_counter() - heard)
+    seconds, cpu = time.perf_counter() - began, time.process_time() - used
+    cuts = quantiles(took, n=100)
+    count = len(payloads)
+    return {
+        "orders_per_s": count / seconds,
+        "cpu_us": 1e6 * cpu / count,
+        "p50_ms": 1e3 * cuts[49],
+        "p99_ms": 1e3 * cuts[98],
+    }
+
+
+class _Anybody:
+    """Whoever says the number of an account is it: the desk behind a door, without passwords."""
+
+    def __init__(self, desk: GatewayDesk) -> None:
+        self._desk = desk
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._desk, name)
+
+    async def log_in_by_token(self, token: str, _: str) -> Login:
+        """The account of this number."""
+        return Login(int(token), token, frozenset(Scope), "bench")
 
 
 async def measure(url: str, given: argparse.Namespace, accounts: int) -> dict[str, Any]:
     """One database with so many accounts."""
     database = AccountsDatabase(url)
+    began = time.perf_counter()
     make_accounts(database, accounts)
-    clock, published = Clock(), 0
+    made_s, clock = time.perf_counter() - began, Clock()
+    published: list[bytes] = []
 
     async def publish(messages: Sequence[OpaqueMessage], _: bytes) -> None:
-        nonlocal published
-        published += len(messages)
+        published.extend([message.payload for message in messages])
 
     write = Work.write
 
@@ -135,30 +257,35 @@ async def measure(url: str, given: argparse.Namespace, accounts: int) -> dict[st
             write(work)
 
     books = TradingBooks(database, DeskSettings(limits=Limits(rate=0, open_orders=0)), clock.reached)
-    books.view.floor.step(1, 1, [Directory("IBM", tick=100, phase=Phase.OPEN, reference=10 * UNITS)])
-    Work.write = timed  # type: ignore[assignment, method-assign]
+    found: dict[str, Any] = {"accounts": accounts, "made_s": made_s}
+    Work.write = timed  # type: ignore[method-assign]
     try:
         async with GatewayDesk(database, books, publish, pace=DeskPace(look_s=3_600.0)) as desk:
-            clock.__init__()  # type: ignore[misc]  # without the start
-            seconds, used, took = await offer(desk, given.orders, accounts, given.clients)
-            transactions, parts = clock.transactions, dict(clock.parts)
+            await desk.take(1, 1, 1, books.view.topics[0], encode_event(LISTED))
+            await desk.end_token(1)
+            await desk.until_taken()
+            doors, several = Doors(desk, given, accounts), max(1, 2 * TOKEN_ORDERS // given.batch)
+            service: Any = TradingService(_Anybody(desk), lambda: 0.0)  # type: ignore[arg-type]
+            service._by_account = service._by_address = service._strangers = _Unlimited()  # noqa: SLF001
+            found["single"] = await doors.run(doors.single, given.clients, clock)
+            found["batch"] = await doors.run(doors.batch, several, clock)
+            found["https"] = await doors.run(doors.https(service), several, clock)
+            found["delivered"] = await delivered(desk, published)
     finally:
         Work.write = write  # type: ignore[method-assign]
-    found = audit(database)
-    if not found.is_sound or found.reservations != given.orders or published != given.orders:
-        raise SystemExit(f"wrong: {found.findings[:3]}, {found.reservations} reserved, {published} published")
+    checked, orders = audit(database), 3 * given.orders
+    if not checked.is_sound or checked.reservations != orders or len(published) != orders:
+        raise SystemExit(f"wrong: {checked.findings[:3]}, {checked.reservations} reserved, {len(published)} published")
     database.close()
-    cuts = quantiles(took, n=100)
-    return {
-        "accounts": accounts,
-        "orders_per_s": given.orders / seconds,
-        "cpu_us": 1e6 * used / given.orders,
-        "p50_ms": 1e3 * cuts[49],
-        "p99_ms": 1e3 * cuts[98],
-        "orders_per_transaction": given.orders / transactions,
-        **{f"{name.replace(' ', '_')}_us": 1e6 * spent / given.orders for name, spent in parts.items()},
-        "outside_us": 1e6 * (seconds - sum(parts.values())) / given.orders,
-    }
+    return found
+
+
+class _Unlimited:
+    """A limit that nobody reaches."""
+
+    def allows(self, *_: object) -> bool:
+        """Always."""
+        return True
 
 
 def yardstick(place: Path) -> dict[str, float]:
@@ -227,37 +354,57 @@ def postgresql(place: Path) -> Iterator[str]:
         server.wait()
 
 
+def growth(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """The processor's time of an order with the most accounts over that with the fewest."""
+    ways = ("single", "batch", "https", "delivered")
+    return {way: rows[-1][way]["cpu_us"] / rows[0][way]["cpu_us"] for way in ways} if len(rows) > 1 else {}
+
+
 def main() -> int:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--orders", type=int, default=20_000)
-    parser.add_argument("--accounts", type=int, nargs="+", default=[1_000, 100_000])
+    parser.add_argument("--accounts", type=int, nargs="+", default=[1_000, 1_000_000])
     parser.add_argument("--clients", type=int, default=512)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    found: dict[str, Any] = {}
-    need = sum(given.accounts) * BYTES_PER_ACCOUNT + len(given.accounts) * given.orders * BYTES_PER_ORDER
+    found: dict[str, Any] = {"load": os.getloadavg()[0]}
+    need = sum(given.accounts) * BYTES_PER_ACCOUNT + len(given.accounts) * 3 * given.orders * BYTES_PER_ORDER
     with folder(None, 2 * need, within=Path(gettempdir())) as place:  # On a disk: a commit is to cost what it costs.
         found["yardstick"] = yardstick(place)
-        found["sqlite"] = [
-            asyncio.run(measure(sqlite_url(place / f"{count}.db"), given, count)) for count in given.accounts
-        ]
+        found["sqlite"] = []
+        for count in sorted(given.accounts):
+            file = place / f"{count}.db"
+            found["sqlite"].append(asyncio.run(measure(sqlite_url(file), given, count)))
+            file.unlink()
+        found["growth"] = growth(found["sqlite"])
         missing = [name for name in ("initdb", "postgres") if shutil.which(name) is None]
         found["postgresql"] = [] if not missing else f"not measured: {', '.join(missing)} not on the path"
-        for count in [] if missing else given.accounts:
-            (place / f"pg{count}").mkdir()
-            with postgresql(place / f"pg{count}") as url:
-                found["postgresql"].append(asyncio.run(measure(url, given, count)))
+        if not missing:
+            (place / "pg").mkdir()
+            with postgresql(place / "pg") as url:
+                found["postgresql"].append(asyncio.run(measure(url, given, min(given.accounts))))
     if given.json:
         print(json.dumps(found))
-        return 0
+    else:
+        show(found)
+    return 0
+
+
+def show(found: dict[str, Any]) -> None:
+    """For people."""
+    print(f"load of the machine before: {found['load']:.1f}")
     print("yardstick  " + "  ".join(f"{name} {value:,.0f}" for name, value in found["yardstick"].items()))
     for name in ("sqlite", "postgresql"):
         for row in found[name] if isinstance(found[name], list) else []:
-            print(f"{name:11}" + "  ".join(f"{key} {value:,.1f}" for key, value in row.items()))
+            print(f"{name}, {row['accounts']:,} accounts (made in {row['made_s']:.1f} s)")
+            for way in ("single", "batch", "https", "delivered"):
+                print(f"  {way:10}" + "  ".join(f"{key} {value:,.1f}" for key, value in row[way].items()))
+    if found["growth"]:
+        print("growth     " + "  ".join(f"{way} {value:.2f}" for way, value in found["growth"].items()))
     if isinstance(found["postgresql"], str):
         print(f"postgresql  {found['postgresql']}")
-    return 0
 
 
 if __name__ == "__main__":

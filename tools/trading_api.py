@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from isocast.orders.desk import Reason
-from isocast.runtime.accounts.web import EXAMPLE, INTRODUCTION, ROUTES, STATUSES, Fault
+from isocast.runtime.accounts.web import EXAMPLE, INTRODUCTION, ROUTES
+from isocast.runtime.accounts.web_faults import STATUSES, Fault
 from isocast.runtime.accounts.web_forms import REPORT_SCHEMA
 from isocast.runtime.net.json_service import REQUIRED, Field
 

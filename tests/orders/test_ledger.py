@@ -14,6 +14,7 @@ from isocast.orders.ledger import (
     Fill,
     Ledger,
     Leg,
+    Move,
     Pot,
     Reservation,
     deposit,
@@ -187,3 +188,36 @@ def test_whatever_is_posted_the_books_balance(steps: list[tuple[str, int, str, i
             assert available >= 0
             assert reserved == sum(bound)
             assert all(amount > 0 for amount in bound)
+
+
+@settings(max_examples=200)
+@given(
+    st.integers(-3, 12),
+    st.sampled_from([0, 5, AMOUNT_MAX - 3]),
+    st.sampled_from([0, 4]),
+    st.sampled_from([[], [A]]),
+    st.sampled_from([A, account_number(1, CLEARING)]),
+    st.sampled_from(["", "order/1"]),
+)
+def test_binding_for_a_new_order_decides_as_posting_the_same_entry_would(
+    amount: int, reserved: int, credit: int, frozen: list[int], account: int, known: str
+) -> None:
+    def fresh() -> Ledger:
+        bound = {known: Reservation(account, USD, 1)} if known else {}
+        return Ledger({(account, USD): Balance(6, reserved)}, bound, {(account, USD): credit}, frozen)
+
+    def posted(ledger: Ledger) -> LedgerFault | bool:
+        try:
+            return ledger.post(move.entry())
+        except LedgerError as error:
+            return error.fault
+
+    one, other, move = fresh(), fresh(), Move("order/1", account, USD, amount)
+    outcome = posted(other)
+    if one.bind(move):
+        assert outcome is True
+        assert posted(one) is False  # It is known under its key.
+    else:
+        assert (one.balances, one.reservations) == (fresh().balances, fresh().reservations)
+        assert posted(one) == outcome
+    assert (one.balances, one.reservations) == (other.balances, other.reservations)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
+from functools import lru_cache
 from itertools import pairwise
 from struct import Struct, error
 from typing import Any, Final, TypeVar, assert_never
@@ -79,6 +80,13 @@ class _Bit(IntFlag):
 
 
 _ORDER_BITS: Final = int(sum(_Bit))
+_ORDER_KIND: Final = bytes([_Kind.ORDER])
+_FLAG_BITS: Final = tuple(
+    int(bit) for bit in (_Bit.MARKET, _Bit.IMMEDIATE, _Bit.ALL, _Bit.POST_ONLY, _Bit.DAY, _Bit.OFFER)
+)
+_VALUE_BITS: Final = tuple(int(bit) for bit in (_Bit.TRIGGER, _Bit.DEADLINE, _Bit.UNTIL, _Bit.DISPLAY))
+"""Of the flags of an order, and of the values that follow it, in the order of their fields."""
+_CROSSING_BITS: Final = {Crossing.OPEN: int(_Bit.AT_OPEN), Crossing.CLOSE: int(_Bit.AT_CLOSE)}
 _REPLACE_QUANTITY, _REPLACE_PRICE, _REPLACE_TRIGGER = 1, 2, 4
 
 _DIRECTORY = Struct("<qqBBBBIIqBqB")
@@ -115,7 +123,7 @@ def floor_topic(floor: str) -> str:
 def encode_event(event: Event) -> bytes:
     """The bytes of an event; LocalProtocolError for one that does not fit."""
     try:
-        return _encoded(event)
+        return _ORDER_KIND + _order(event) if isinstance(event, Order) else _encoded(event)
     except (error, UnicodeEncodeError) as reason:
         raise LocalProtocolError(f"an event that does not fit: {event}") from reason
 
@@ -147,7 +155,7 @@ def _encoded(event: Event) -> bytes:
         case Wake():
             return bytes([_Kind.WAKE])
         case Order():
-            return bytes([_Kind.ORDER]) + _order(event)
+            return _ORDER_KIND + _order(event)
         case Cancel():
             return bytes([_Kind.CANCEL]) + _CANCEL.pack(*event)
         case Replace():
@@ -187,6 +195,7 @@ def _insist_on_schedule(
         raise refusal(f"a schedule of {len(changes)} changes that do not rise, or with a phase that no day has")
 
 
+@lru_cache(4_096)
 def _text(text: str) -> bytes:
     if len(text) > SYMBOL_MAX or not text.isascii() or not (text.isprintable() or not text) or " " in text:
         raise LocalProtocolError(f"symbol {text!r}: 1 to {SYMBOL_MAX} printable ASCII characters are allowed")
@@ -194,23 +203,16 @@ def _text(text: str) -> bytes:
 
 
 def _order(order: Order) -> bytes:
-    bits = (
-        order.is_market * _Bit.MARKET
-        | order.is_immediate * _Bit.IMMEDIATE
-        | order.is_all * _Bit.ALL
-        | order.is_post_only * _Bit.POST_ONLY
-        | order.is_day * _Bit.DAY
-        | order.is_offer * _Bit.OFFER
-        | (order.trigger is not None) * _Bit.TRIGGER
-        | (order.deadline is not None) * _Bit.DEADLINE
-        | (order.until is not None) * _Bit.UNTIL
-        | (order.at is Crossing.OPEN) * _Bit.AT_OPEN
-        | (order.at is Crossing.CLOSE) * _Bit.AT_CLOSE
-        | (order.display != 0) * _Bit.DISPLAY
-    )
-    fixed = _ORDER.pack(order.id, order.account, order.owner, order.side, bits, order.quantity, order.price)
-    further = [order.trigger, order.deadline, order.until, order.display or None]
-    return fixed + _text(order.symbol) + b"".join(_WHOLE.pack(value) for value in further if value is not None)
+    number, account, symbol, side, quantity, price, owner, *flags, trigger, deadline, until, at, display = order
+    bits = sum([bit for bit, is_set in zip(_FLAG_BITS, flags, strict=True) if is_set])
+    further = b""
+    for bit, value in zip(_VALUE_BITS, (trigger, deadline, until, display or None), strict=True):
+        if value is not None:
+            bits |= bit
+            further += _WHOLE.pack(value)
+    if at is not None:
+        bits |= _CROSSING_BITS[at]
+    return _ORDER.pack(number, account, owner, side, bits, quantity, price) + _text(symbol) + further
 
 
 # Reading ------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ same one (settlement 11). Money is counted in price units, 10⁻⁴ of a currenc
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -96,6 +97,7 @@ def cash(currency: str) -> str:
     return _CASH + currency
 
 
+@lru_cache(4_096)
 def shares(symbol: str) -> str:
     """The asset that a symbol's shares are; ValueError for what is none."""
     if not _SYMBOL.fullmatch(symbol):

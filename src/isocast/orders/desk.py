@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from isocast.orders.needs import Side
 
@@ -212,7 +212,10 @@ class OrderStatus(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether nothing happens to it any more."""
-        return self in (OrderStatus.FILLED, OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUSED)
+        return self in _FINAL
+
+
+_FINAL: Final = (OrderStatus.FILLED, OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUSED)
 
 
 class ReportKind(StrEnum):
@@ -434,6 +437,12 @@ class Desk(Protocol):
         """The answer, once the order is reserved, durable and published; or why it is refused.
 
         The same request again gets the same answer again (idempotent by client id).
+        """
+
+    async def submit_many(self, login: Login, requests: Sequence[TradingRequest]) -> Sequence[TradeReport]:
+        """The answer to each request, in their order: each is judged by itself, and refuses no other.
+
+        Sent again as a whole or in part, each gets its first answer again.
         """
 
     async def cancel_all(self, login: Login, client_id: str, symbol: str | None = None) -> int:

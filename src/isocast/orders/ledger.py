@@ -12,11 +12,10 @@ gateway, -1,000.00 at B's, and the other way round for the shares: zero over bot
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from isocast.orders.accounts import (
     AMOUNT_MAX,
@@ -38,6 +37,7 @@ __all__ = [
     "Fill",
     "Ledger",
     "Leg",
+    "Move",
     "Pot",
     "Reservation",
     "check_same",
@@ -92,6 +92,9 @@ class Balance(NamedTuple):
     reserved: int
 
 
+_NOTHING: Final = Balance(0, 0)
+
+
 class Fill(NamedTuple):
     """One trade, as one of its two accounts sees it."""
 
@@ -120,12 +123,12 @@ class Entry:
 
     def __post_init__(self) -> None:
         """Refuse what does not balance: no error of a caller may make or destroy money."""
-        sums: Counter[str] = Counter()
-        for leg in self.legs:
-            sums[leg.asset] += leg.amount
-            if not 0 < abs(leg.amount) < AMOUNT_MAX:
-                raise LedgerError(LedgerFault.AMOUNT, f"{amount_text(leg.asset, leg.amount)} cannot be posted")
-            if leg.pot is Pot.RESERVED and not self.holder:
+        sums: dict[str, int] = {}
+        for _, asset, pot, amount in self.legs:
+            sums[asset] = sums.get(asset, 0) + amount
+            if not amount or not -AMOUNT_MAX < amount < AMOUNT_MAX:
+                raise LedgerError(LedgerFault.AMOUNT, f"{amount_text(asset, amount)} cannot be posted")
+            if pot is Pot.RESERVED and not self.holder:
                 raise LedgerError(
                     LedgerFault.UNRESERVED, f"entry {self.key} does not say which order's reservation it is"
                 )
@@ -295,6 +298,19 @@ class Reservation(NamedTuple):
     amount: int
 
 
+class Move(NamedTuple):
+    """What a new order binds, from available to reserved: an entry under its holder's name."""
+
+    holder: str
+    account: int
+    asset: str
+    amount: int
+
+    def entry(self) -> Entry:
+        """The same with its legs; LedgerError for an amount that nobody can have."""
+        return reserve(self.holder, self.holder, self.account, self.asset, self.amount)
+
+
 class Ledger:
     """Balances and reservations, and the rules by which entries change them.
 
@@ -314,39 +330,70 @@ class Ledger:
         self.reservations = dict(reservations or {})
         """Of each order that has one."""
         self._limits = dict(limits or {})
-        self._frozen = frozenset(frozen)
-        self._posted: dict[str, Entry] = {}
+        self._frozen = dict.fromkeys(frozen)
+        self._posted: dict[str, Entry | Move] = {}
 
     def balance(self, account: int, asset: str) -> Balance:
         """What an account has of an asset."""
-        return self.balances.get((account, asset), Balance(0, 0))
+        return self.balances.get((account, asset), _NOTHING)
 
     def posted(self, key: str) -> Entry | None:
         """What this one has posted under a key."""
-        return self._posted.get(key)
+        found = self._posted.get(key)
+        return found.entry() if isinstance(found, Move) else found
 
     def learn(self, other: Ledger) -> None:
         """Take over what another knows of accounts of which this one knows nothing."""
-        self.balances = {**other.balances, **self.balances}
-        self.reservations = {**other.reservations, **self.reservations}
-        self._limits = {**other._limits, **self._limits}
+        for place, balance in other.balances.items():
+            self.balances.setdefault(place, balance)
+        for holder, bound in other.reservations.items():
+            self.reservations.setdefault(holder, bound)
+        for place, limit in other._limits.items():
+            self._limits.setdefault(place, limit)
         self._frozen |= other._frozen
+
+    def begin(self) -> None:
+        """A transaction begins: balances, limits and freezes stay known, reservations and keys of the last one go."""
+        self.reservations.clear()
+        self._posted.clear()
+
+    def bind(self, move: Move) -> bool:
+        """Bind what a new order needs; False where that is not plain: `post` the same as an entry, which says why.
+
+        It decides as `post` would, without the legs: nothing is done more often.
+        """
+        holder, account, asset, amount = move
+        place = account, asset
+        available, reserved = self.balances.get(place, _NOTHING)
+        if (
+            not 0 < amount <= available
+            or not -AMOUNT_MAX < reserved < AMOUNT_MAX - amount
+            or account in self._frozen
+            or holder in self.reservations
+            or holder in self._posted
+            or is_house(account)
+        ):
+            return False
+        self.balances[place] = Balance(available - amount, reserved + amount)
+        self.reservations[holder] = Reservation(account, asset, amount)
+        self._posted[holder] = move
+        return True
 
     def post(self, entry: Entry) -> bool:
         """Post an entry, or raise LedgerError and change nothing; False for one that was posted already."""
         known = self._posted.get(entry.key)
         if known is not None:
+            known = known.entry() if isinstance(known, Move) else known
             check_same(entry, known.kind, known.legs)
             return False
         after: dict[tuple[int, str], Balance] = {}
-        for leg in entry.legs:
-            place = leg.account, leg.asset
-            available, reserved = after.get(place) or self.balance(*place)
-            if leg.pot is Pot.AVAILABLE:
-                available += leg.amount
+        for account, asset, pot, amount in entry.legs:
+            place = account, asset
+            available, reserved = after.get(place) or self.balances.get(place, _NOTHING)
+            if pot is Pot.AVAILABLE:
+                after[place] = Balance(available + amount, reserved)
             else:
-                reserved += leg.amount
-            after[place] = Balance(available, reserved)
+                after[place] = Balance(available, reserved + amount)
         for (account, asset), balance in after.items():
             self._check(entry, account, asset, balance)
         reservation = self._bound_after(entry)
@@ -363,10 +410,11 @@ class Ledger:
         legs = [leg for leg in entry.legs if leg.pot is Pot.RESERVED]
         if not legs:
             return None
-        account, asset, bound = self.reservations.get(entry.holder, Reservation(legs[0].account, legs[0].asset, 0))
-        if any((leg.account, leg.asset) != (account, asset) for leg in legs):
+        known = self.reservations.get(entry.holder)
+        account, asset, bound = known if known is not None else (*legs[0][:2], 0)
+        if any(leg[:2] != (account, asset) for leg in legs):
             raise LedgerError(LedgerFault.UNRESERVED, f"{entry.holder} has bound {asset} of account {account} alone")
-        amount = sum(leg.amount for leg in legs)
+        amount = sum([leg.amount for leg in legs])
         if bound + amount < 0:
             has, wanted = amount_text(asset, bound), amount_text(asset, -amount)
             raise LedgerError(LedgerFault.UNRESERVED, f"{entry.holder} has bound {has}, not {wanted}")
@@ -374,20 +422,20 @@ class Ledger:
 
     def _check(self, entry: Entry, account: int, asset: str, balance: Balance) -> None:
         before = self.balance(account, asset)
-        if max(abs(balance.available), abs(balance.reserved)) >= AMOUNT_MAX:
+        available, reserved = balance
+        if not (-AMOUNT_MAX < available < AMOUNT_MAX and -AMOUNT_MAX < reserved < AMOUNT_MAX):
             raise LedgerError(LedgerFault.AMOUNT, f"account {account} would have more {asset} than can be counted")
         if is_house(account):
             return
-        spends = entry.kind in (EntryKind.WITHDRAWAL, EntryKind.RESERVATION)
-        if spends and account in self._frozen:
+        if account in self._frozen and entry.kind in (EntryKind.WITHDRAWAL, EntryKind.RESERVATION):
             raise LedgerError(
                 LedgerFault.FROZEN, f"account {account} is frozen: isocast accounts freeze --lift ends it"
             )
         least = -self._limits.get((account, asset), 0)
         is_binding = entry.kind is EntryKind.CORRECTION
-        if not is_binding and balance.available < least and balance.available < before.available:
+        if not is_binding and available < least and available < before.available:
             has = amount_text(asset, max(0, before.available - least))
-            wanted = amount_text(asset, before.available - balance.available)
+            wanted = amount_text(asset, before.available - available)
             raise LedgerError(LedgerFault.SHORT, f"account {account} can spend {has}, not {wanted}")
 
 

@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from isocast.orders.desk import Lifetime, OrderKind, OrderStatus, ReportKind, TradeReport
-from isocast.orders.needs import Side, fee
+from isocast.orders.needs import Side, fee, need
 from isocast.terms.errors import LocalProtocolError
 
 __all__ = ["CHANGES_MAX", "LEGAL", "Change", "ChangeKind", "OrderLife", "path_faults"]
@@ -103,6 +103,9 @@ class OrderLife:
         """What must be bound for what is left: money with the largest fee, or shares."""
         if self.status.is_final:
             return 0
+        if not self.changes and not further:
+            left = max(0, self.total - self.filled)
+            return need(self.side, price=self.bound_price, quantity=left, fee_bp=self.fee_bp)
         changes = [one for one in (*self.changes, *further) if one.kind is ChangeKind.REPLACE]
         if self.side is Side.SELL:
             totals = [one.quantity for one in changes if one.quantity is not None]
@@ -219,25 +222,47 @@ class OrderLife:
 
     def report(self, kind: ReportKind, at: int, number: int = 0) -> TradeReport:
         """It, as it is after a step."""
-        return TradeReport(
-            number=number,
-            account=self.account,
-            kind=kind,
-            status=self.status,
-            client_id=self.client_id,
-            original_id="",
-            order=self.id,
-            symbol=self.symbol,
-            side=self.side,
-            kind_of_order=self.kind,
-            lifetime=self.lifetime,
-            quantity=self.total,
-            filled=self.filled,
-            filled_value=self.filled_value,
-            left=self.left,
-            price=self.price,
-            trigger=self.trigger,
-            at=at,
+        return TradeReport(  # By place: there is one for every step of every order.
+            number,
+            self.account,
+            kind,
+            self.status,
+            self.client_id,
+            "",
+            self.id,
+            self.symbol,
+            self.side,
+            self.kind,
+            self.lifetime,
+            self.total,
+            self.filled,
+            self.filled_value,
+            self.left,
+            self.price,
+            self.trigger,
+            at,
+        )
+
+    def copy(self) -> OrderLife:
+        """To be changed; several times as fast as `dataclasses.replace`."""
+        return OrderLife(
+            self.id,
+            self.account,
+            self.client_id,
+            self.symbol,
+            self.side,
+            self.total,
+            self.bound_price,
+            self.kind,
+            self.lifetime,
+            self.price,
+            self.trigger,
+            self.fee_bp,
+            self.status,
+            self.filled,
+            self.filled_value,
+            self.changes,
+            self.bound,
         )
 
 

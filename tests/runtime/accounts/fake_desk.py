@@ -134,6 +134,9 @@ class FakeDesk:
         self._first_answers[key] = (request, answer)
         return answer
 
+    async def submit_many(self, login: Login, requests: Sequence[TradingRequest]) -> list[TradeReport]:
+        return [await self.submit(login, request) for request in requests]
+
     async def cancel_all(self, login: Login, client_id: str, symbol: str | None = None) -> int:
         live = [order for order in self._live(login.account) if symbol in (None, order.request.symbol)]
         for order in live:

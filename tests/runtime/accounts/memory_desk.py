@@ -150,6 +150,9 @@ class MemoryDesk:
         await self._wake()
         return answer
 
+    async def submit_many(self, login: Login, requests: Sequence[TradingRequest]) -> list[TradeReport]:
+        return [await self.submit(login, request) for request in requests]
+
     def _enter(self, login: Login, request: NewOrder) -> TradeReport:
         if request.symbol not in _TERMS:
             return self._refused(login, request, Reason.UNKNOWN_SYMBOL, f"symbol: there is no {request.symbol}")

@@ -494,6 +494,59 @@ def test_an_operators_kill_beside_the_gateway_is_seen(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_what_operators_change_beside_the_gateway_counts_with_the_next_order(tmp_path: Path) -> None:
+    """The gateway remembers balances, limits and freezes; a deposit, a limit or a freeze by others ends that."""
+
+    async def story() -> None:
+        async with hall_at(sqlite_place(tmp_path, "one")) as hall:
+            other = AccountsDatabase(hall.url)
+            book, ada = AccountBook(other), hall.ada
+            assert (await hall.ask(ada, limit("1", BUY, 500, 10))).kind is ReportKind.ACCEPTED
+            assert (await hall.ask(ada, limit("2", BUY, 1, 10))).reason is Reason.FUNDS
+            book.post(deposit("3", ada.account, USD, 10 * UNITS))
+            assert (await hall.ask(ada, limit("3", BUY, 1, 10))).kind is ReportKind.ACCEPTED
+            assert (await hall.ask(ada, limit("4", BUY, 1, 10))).reason is Reason.FUNDS
+            book.set_limit(ada.account, USD, 25 * UNITS)
+            assert (await hall.ask(ada, limit("5", BUY, 2, 10))).kind is ReportKind.ACCEPTED
+            book.freeze(ada.account, "storm")
+            assert (await hall.ask(ada, limit("6", BUY, 1, 1))).reason is Reason.BLOCKED
+            book.freeze(ada.account, "", frozen=False)
+            assert (await hall.ask(ada, limit("7", BUY, 1, 5))).kind is ReportKind.ACCEPTED
+            assert audit(other).is_sound
+            other.close()
+
+    asyncio.run(story())
+
+
+def test_many_at_once_are_judged_one_by_one_and_repeated_done_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with hall_at(sqlite_place(tmp_path, "one")) as hall:
+            await hall.follow()
+            some: list[TradingRequest] = [
+                limit("1", BUY, 100, 10),
+                limit("2", BUY, 10_000_000, 10),  # beyond the largest quantity
+                limit("3", BUY, 500, 10),  # more than is left
+                limit("1", BUY, 100, 10),  # the first again
+                limit("4", BUY, 400, 10),
+                CancelRequest("5", "1"),
+            ]
+            answers = await hall.desk.submit_many(hall.ada, some)
+            first = [ReportKind.ACCEPTED, Reason.QUANTITY, Reason.FUNDS, ReportKind.ACCEPTED, ReportKind.ACCEPTED]
+            assert [one.reason or one.kind for one in answers] == [*first, ReportKind.CANCEL_PENDING]
+            assert [one.client_id for one in answers] == [one.client_id for one in some]
+            assert answers[3] == answers[0]
+            assert len(hall.market.published) == 3
+            assert await hall.desk.submit_many(hall.ada, some) == answers
+            assert len(hall.market.published) == 3
+            assert await hall.desk.submit_many(hall.ada, []) == []
+            reader = hall.ada._replace(scopes=frozenset({Scope.READ}))
+            assert {one.reason for one in await hall.desk.submit_many(reader, some)} == {Reason.BLOCKED}
+            found = audit(hall.database)
+            assert (found.findings, found.reservations) == ([], 2)
+
+    asyncio.run(story())
+
+
 def test_a_second_desk_on_the_same_books_ends_the_first(tmp_path: Path) -> None:
     async def story() -> None:
         async with hall_at(sqlite_place(tmp_path, "one")) as hall:

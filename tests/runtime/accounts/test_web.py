@@ -26,7 +26,8 @@ from isocast.orders.desk import CancelRequest, Lifetime, Login, NewOrder, OrderK
 from isocast.orders.json_forms import report_fields
 from isocast.orders.needs import Side
 from isocast.runtime.accounts import web
-from isocast.runtime.accounts.web import ROUTES, STATUSES, Fault, TradingService, Who, openapi, serve_traders
+from isocast.runtime.accounts.web import ROUTES, TradingService, Who, openapi, serve_traders
+from isocast.runtime.accounts.web_faults import STATUSES, Fault
 from isocast.runtime.accounts.web_forms import REPORT_SCHEMA
 from isocast.runtime.net.http import Answer, Request
 from isocast.terms.errors import ConfigurationError
@@ -95,6 +96,50 @@ def test_a_trader_logs_in_buys_and_sees_what_became_of_it(tmp_path: Path) -> Non
         assert stage.desk.logged_out == [("session 1", False)]
 
     run(tmp_path, story)
+
+
+def test_one_bad_order_of_a_batch_is_refused_alone_with_its_index_and_the_rest_stands() -> None:
+    async def story() -> None:
+        ask = Asked()
+        batch = {
+            "orders": [
+                ORDER,
+                {**ORDER, "client_id": "a-2", "price": 10.05},
+                {**ORDER, "client_id": "a-3", "symbol": "NIX"},
+                "no order",
+                {**ORDER, "client_id": "a-4", "side": "sell", "price": "11.00"},
+            ]
+        }
+        status, said = await ask("POST", "/v1/orders/batch", batch)
+        assert (status, said["refused"]) == (200, 3)
+        assert [one["index"] for one in said["results"]] == [0, 1, 2, 3, 4]
+        faults = [one.get("error", {}) for one in said["results"]]
+        assert [(one.get("reason"), one.get("field")) for one in faults] == [
+            (None, None),
+            ("malformed", "price"),
+            ("unknown symbol", "symbol"),
+            ("malformed", None),
+            (None, None),
+        ]
+        assert [said["results"][place]["report"]["client_id"] for place in (0, 4)] == ["a-1", "a-4"]
+        assert [one.request.client_id for one in ask.desk.entered] == ["a-1", "a-4"]
+        assert (await ask("POST", "/v1/orders/batch", batch)) == (200, said)
+        assert len(ask.desk.entered) == 2
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("orders", [None, [], {}, "x", [ORDER] * 257])
+def test_a_batch_that_is_none_or_too_large_is_refused_as_a_whole(orders: object) -> None:
+    async def story() -> None:
+        ask = Asked()
+        status, said = await ask("POST", "/v1/orders/batch", {"orders": orders})
+        assert (status, said["error"]["field"], ask.desk.submitted) == (400, "orders", [])
+        assert "1 to 256 orders" in said["error"]["message"]
+        assert (await ask("POST", "/v1/orders/batch", {"orders": [ORDER]}, "reads-Ada"))[0] == 403
+        assert not ask.desk.submitted
+
+    asyncio.run(story())
 
 
 def test_sums_are_exact_texts_and_quantities_whole_numbers(tmp_path: Path) -> None:
@@ -388,7 +433,7 @@ def test_bytes_that_are_no_request_get_the_same_shape_of_error(tmp_path: Path) -
             (b"NONSENSE\r\n\r\n", b"400"),
             (b"GET / HTTP/1.1\r\nA: " + b"x" * 9_000 + b"\r\n\r\n", b"431"),
             (b"PUT /v1/orders HTTP/1.1\r\n\r\n", b"405"),
-            (b"POST /v1/orders HTTP/1.1\r\nContent-Length: 5000\r\n\r\n", b"413"),
+            (b"POST /v1/orders HTTP/1.1\r\nContent-Length: 70000\r\n\r\n", b"413"),
             (b"POST /v1/orders HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"411"),
         ):
             head, _, body = (await stage.exchange(raw)).partition(b"\r\n\r\n")

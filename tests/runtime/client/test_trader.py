@@ -636,6 +636,31 @@ def test_a_program_without_an_event_loop_trades_the_same_way(tmp_path: Path) -> 
     blocking(tmp_path, story)
 
 
+def test_many_orders_are_sent_together_and_each_is_answered_for_itself(tmp_path: Path) -> None:
+    def story(stage: Stage) -> None:
+        with isocast.BlockingTrader(stage.url, token=API_TOKEN, ca=stage.ca, patience_s=LIMIT_S) as ada:
+            some = [
+                {"side": "buy", "symbol": "ISO", "quantity": 1, "price": "1.00", "client_id": f"n-{number}"}
+                for number in range(250)
+            ]
+            some[1]["symbol"] = some[220]["symbol"] = "NIX"
+            found = ada.send_many(some)
+            refused = {place: one for place, one in enumerate(found) if isinstance(one, isocast.TraderRefusedError)}
+            assert {place: one.reason for place, one in refused.items()} == dict.fromkeys((1, 220), "unknown symbol")
+            taken = [one for one in found if isinstance(one, isocast.BlockingOrder)]
+            assert [one.client_id for one in taken] == [f"n-{n}" for n in range(250) if n not in refused]
+            assert taken[0].report.quantity == 1
+            again = ada.send_many(some)
+            assert [getattr(one, "client_id", "") for one in again] == [getattr(one, "client_id", "") for one in found]
+            assert len(stage.desk.entered) == 248
+            with pytest.raises(isocast.TraderRefusedError, match="pice: is not known here"):
+                ada.send_many([{"side": "buy", "symbol": "ISO", "quantity": 1, "pice": "1"}])
+            with pytest.raises(isocast.TraderRefusedError, match="a side is buy or sell"):
+                ada.send_many([{"symbol": "ISO", "quantity": 1, "price": "1"}])
+
+    blocking(tmp_path, story)
+
+
 def test_both_faces_of_a_trader_have_the_same_methods_with_the_same_arguments() -> None:
     for one, other in ((isocast.BlockingTrader, isocast.Trader), (isocast.BlockingOrder, isocast.TraderOrder)):
         for name, method in vars(other).items():
@@ -671,10 +696,11 @@ def test_the_programs_of_the_how_to_run_as_they_stand(tmp_path: Path) -> None:
     programs = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
     async def story(stage: Stage, _: isocast.Trader) -> None:
-        with_loop, without = [await said(stage, tmp_path, "-c", program) for program in programs]
+        with_loop, without, many = [await said(stage, tmp_path, "-c", program) for program in programs]
         assert re.fullmatch(r"<TraderOrder \S+: buy 100 ISO, pending>\ncancelled\n", with_loop)
         assert without.splitlines()[0] == "cancelled"
         assert without.splitlines()[-1].endswith("cancelled cancelled")
+        assert many == "pending\nunknown symbol\npending\n"
 
     run(tmp_path, story)
 

@@ -25,7 +25,7 @@ from isocast.orders.accounts import (
     is_house,
 )
 from isocast.orders.ledger import Balance, Entry, Ledger, Leg, check_same
-from isocast.runtime.accounts.posting import ledger_of, posted_before, write_entries
+from isocast.runtime.accounts.posting import last_entry, ledger_of, posted_before, write_entries
 from isocast.runtime.accounts.tables import (
     ACCOUNTS,
     BALANCES,
@@ -196,7 +196,7 @@ class AccountBook:
                     answers.append(refusal)
                 else:
                     done += [entry] * (answers[-1] is True)
-            write_entries(connection, done, ledger, self._clock())
+            write_entries(connection, done, ledger, self._clock(), last_entry(connection) + 1)
         return answers
 
     def statement(self, account: int, since_ns: int = 0) -> Iterator[StatementLine]:

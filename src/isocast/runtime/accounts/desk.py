@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from time import time_ns
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -57,6 +57,7 @@ _AT_ONCE: Final = 512
 """Requests of one transaction: some ten milliseconds."""
 _WAITING_MAX: Final = 16_384
 """Requests, and messages of the sequence, that wait for the disk: a second's; beyond that there is backpressure."""
+_AGAIN: Final = "the gateway cannot take this now: send the same again"
 _BACKOFF_S: Final = (0.05, 5.0)
 _FOREIGN: Final = "events in this gateway's name that it did not send, or that contradict its books"
 _DIFFERING: Final = "reports of arbiters that name another state of the floor"
@@ -85,6 +86,24 @@ class _Heard(NamedTuple):
     instant: int
     message: FloorMessage | None
     """None: the token is over."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """Requests of one trader that came together."""
+
+    asked: list[Asked]
+    answered: asyncio.Future[list[TradeReport]]
+    answers: list[Answered] = field(default_factory=list)
+    """Once they are committed."""
+    batch: int = 0
+    """The newest for which an answer waits."""
+    committed_at: float = 0.0
+
+    def take(self, answers: list[Answered], now: float) -> None:
+        """They are on the disk."""
+        self.answers, self.committed_at = answers, now
+        self.batch = max([answer.batch for answer in answers])
 
 
 class GatewayDesk:
@@ -122,7 +141,12 @@ class GatewayDesk:
         self._readers = ThreadPoolExecutor(2, "isocast-desk-reader")
         self._guards = ThreadPoolExecutor(2, "isocast-desk-guard")
         """Passwords are slow on purpose, and nobody else waits for them."""
-        self._asked: deque[tuple[Asked, asyncio.Future[Answered]]] = deque()
+        self._calls: deque[_Call] = deque()
+        """Not committed, oldest first."""
+        self._waiting = 0
+        """Requests of those."""
+        self._committed: deque[_Call] = deque()
+        """Not published, oldest first."""
         self._has_asked = asyncio.Event()
         self._heard: deque[_Heard] = deque()
         self._has_heard = asyncio.Event()
@@ -165,10 +189,11 @@ class GatewayDesk:
         """Trade no more: whoever waits hears it."""
         self.failure = self.failure or reason
         self._has_room.set()
-        while self._asked:
-            asked, future = self._asked.popleft()
-            if not future.done():
-                future.set_result(self._unavailable(asked))
+        for call in (*self._committed, *self._calls):
+            self._answer(call)
+        self._calls.clear()
+        self._committed.clear()
+        self._waiting = 0
         self._turn()
 
     async def close(self) -> None:
@@ -234,7 +259,7 @@ class GatewayDesk:
     async def _cancel_session(self, login: Login) -> None:
         if self._pace.grace_s:
             await self._sleep(self._pace.grace_s)
-        await self._patiently(partial(self._cancel_some, login.account, "", None, _session_name(login)))
+        await self._patiently(partial(self._cancel_some, login.account, "", None, _session_name(login.session)))
 
     async def _patiently(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Again until the database answers."""
@@ -254,63 +279,103 @@ class GatewayDesk:
 
     async def submit(self, login: Login, request: TradingRequest) -> TradeReport:
         """The answer, once the order is reserved, durable and published; or why it is refused."""
-        asked = Asked(login.account, _session_name(login), request)
+        [report] = await self.submit_many(login, [request])
+        return report
+
+    async def submit_many(self, login: Login, requests: Sequence[TradingRequest]) -> list[TradeReport]:
+        """The answer to each, in their order, once all that were taken are reserved, durable and published.
+
+        Each is judged by itself, in this order, and one that is refused refuses no other. They share the desk's cost.
+        """
+        session = _session_name(login.session)
+        asked = [Asked(login.account, session, request) for request in requests]
         if Scope.TRADE not in login.scopes:
-            return refused(asked, Reason.BLOCKED, "this login may read, not trade", self._clock())
-        if self.failure is not None or len(self._asked) >= _WAITING_MAX:
-            return self._unavailable(asked).report
-        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._asked.append((asked, future))
+            return [refused(one, Reason.BLOCKED, "this login may read, not trade", self._clock()) for one in asked]
+        if not asked or self.failure is not None or self._waiting >= _WAITING_MAX:
+            return [self._unavailable(one) for one in asked]
+        loop = asyncio.get_running_loop()
+        call = _Call(asked, loop.create_future())
+        # The database may hang, and then the market: each has its time.
+        timer = loop.call_later(self._pace.answer_s, self._give_up, call)
+        self._calls.append(call)
+        self._waiting += len(asked)
         self._has_asked.set()
         try:
-            async with asyncio.timeout(self._pace.answer_s):
-                answer = await future
-        except TimeoutError:
-            return self._unavailable(asked).report  # The database hangs: what it does later, the same again tells.
-        if not answer.batch or await self._is_published(answer.batch):
-            self._reached("answered")
-            return answer.report
-        return self._unavailable(asked).report
+            told = await call.answered
+        finally:
+            timer.cancel()
+        self._reached("answered")
+        return told
 
-    def _unavailable(self, asked: Asked) -> Answered:
-        text = "the gateway cannot take this now: send the same again"
-        return Answered(refused(asked, Reason.UNAVAILABLE, text, self._clock()), 0)
+    def _unavailable(self, asked: Asked) -> TradeReport:
+        return refused(asked, Reason.UNAVAILABLE, _AGAIN, self._clock())
 
-    async def _is_published(self, batch: int) -> bool:
-        """Wait until a batch is in the market; False where that takes too long, or the desk ends."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._pace.answer_s):
-                while self.books.published < batch and self.failure is None:
-                    await self._turned.wait()
-        return self.books.published >= batch
+    def _give_up(self, call: _Call) -> None:
+        """Nobody waits longer for the database, nor for the market; what they do later, the same again tells."""
+        now = asyncio.get_running_loop().time()
+        if call.committed_at and now < call.committed_at + self._pace.answer_s:
+            asyncio.get_running_loop().call_at(call.committed_at + self._pace.answer_s, self._give_up, call)
+        else:
+            self._answer(call)
+
+    def _answer(self, call: _Call) -> None:
+        """Tell what can be told: what is published, or was refused; for the rest the gateway is not available."""
+        if call.answered.done():
+            return
+        published = self.books.published
+        answers = call.answers or [Answered(self._unavailable(one), 0) for one in call.asked]
+        told = [
+            answer.report if answer.batch <= published else self._unavailable(one)
+            for one, answer in zip(call.asked, answers, strict=True)
+        ]
+        call.answered.set_result(told)
+
+    def _answer_published(self) -> None:
+        """Answer all whose batches are in the market by now."""
+        published = self.books.published
+        while self._committed and self._committed[0].batch <= published:
+            self._answer(self._committed.popleft())
 
     async def _commit_all(self) -> None:
         """Group commit."""
         while True:
             await self._has_asked.wait()
-            await asyncio.sleep(self._pace.group_s)
-            some = [self._asked.popleft() for _ in range(min(_AT_ONCE, len(self._asked)))]
-            if not self._asked:
+            if self._waiting < _AT_ONCE:
+                await asyncio.sleep(self._pace.group_s)
+            some: list[_Call] = []
+            count = 0
+            while self._calls and count < _AT_ONCE:
+                some.append(self._calls.popleft())
+                count += len(some[-1].asked)
+            self._waiting -= count
+            if not self._calls:
                 self._has_asked.clear()
             try:
                 await self._commit(some)
             except BaseException as reason:
-                self._asked.extendleft(reversed(some))
+                self._calls.extendleft(reversed(some))
                 self._fail(reason)
                 raise
 
-    async def _commit(self, some: list[tuple[Asked, asyncio.Future[Answered]]]) -> None:
+    async def _commit(self, some: list[_Call]) -> None:
+        asked = [one for call in some for one in call.asked]
         try:
-            answers = await self._write(self.books.submit, [asked for asked, _ in some], self._clock())
+            answers = await self._write(self.books.submit, asked, self._clock())
         except FencedError:
             raise
         except LedgerError as error:
             if error.fault is not LedgerFault.UNAVAILABLE:
                 raise
-            answers = [self._unavailable(asked) for asked, _ in some]
-        for (_, future), answer in zip(some, answers, strict=True):
-            if not future.done():
-                future.set_result(answer)
+            answers = []
+        now, at = asyncio.get_running_loop().time(), 0
+        for call in some:
+            if answers:
+                call.take(answers[at : at + len(call.asked)], now)
+                at += len(call.asked)
+            if call.batch <= self.books.published:
+                self._answer(call)  # Refused, or as it was answered before.
+            else:
+                self._committed.append(call)
         self._has_batch.set()
         self._turn()
 
@@ -326,6 +391,7 @@ class GatewayDesk:
                 await self._publish_one(messages, batch.key)
                 self._reached("published")
                 self.books.note_published(batch.number)
+                self._answer_published()
                 self._turn()
 
     async def _publish_one(self, messages: Sequence[OpaqueMessage], key: bytes) -> None:
@@ -567,6 +633,7 @@ class GatewayDesk:
         ]
 
 
-def _session_name(login: Login) -> str:
+@lru_cache(4_096)
+def _session_name(session: str) -> str:
     """What the database keeps of a session: its name is a token, and nobody's to read there."""
-    return token_digest(login.session)[:32]
+    return token_digest(session)[:32]

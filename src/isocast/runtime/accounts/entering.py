@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias, assert_never
 from isocast.floor.events import Bid, Commit, Event, Lot, Order, Take
 from isocast.floor.rules.dutch_clock import DutchLot
 from isocast.floor.rules.second_price import SealedLot
+from isocast.orders.controls import Wanted
 from isocast.orders.desk import (
     BidRequest,
     Lifetime,
@@ -56,14 +57,27 @@ class EntryPlan(NamedTuple):
     """Whether its price is asked for the collar."""
     reference: int | None = None
 
+    def wanted(self, account: int) -> Wanted:
+        """As the controls look at it."""
+        return Wanted(
+            account,
+            self.owner,
+            self.side,
+            self.quantity,
+            self.bound_price,
+            self.is_limit,
+            self.reference,
+            is_new=True,
+        )
+
 
 def plan_entry(
     view: FloorView, account: int, request: EnteringRequest, collar_bp: int, deadline: int | None, now: int
 ) -> EntryPlan:
     """What a request becomes on the floor as it is; RefusedError where it cannot."""
+    if isinstance(request, NewOrder):  # The usual one first.
+        return _order(view, account, request, collar_bp, deadline)
     match request:
-        case NewOrder():
-            return _order(view, account, request, collar_bp, deadline)
         case TakeRequest():
             return _take(view, account, request)
         case LotRequest():

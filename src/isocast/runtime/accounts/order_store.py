@@ -7,18 +7,19 @@ only after the commit: a transaction that fails leaves nothing behind, here or i
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from json.encoder import encode_basestring_ascii as quoted
 from secrets import token_bytes
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
 from isocast.orders.accounts import shares
+from isocast.orders.controls import Block, Limits
 from isocast.orders.desk import Lifetime, OrderKind, OrderStatus, Reason, ReportKind, TradeReport
-from isocast.orders.ledger import Entry, Ledger, Leg, Reservation
+from isocast.orders.ledger import Entry, Ledger, Leg, Move, Reservation
 from isocast.orders.life import Change, ChangeKind, OrderLife
 from isocast.orders.needs import Side
 from isocast.runtime.accounts.posting import (
@@ -56,6 +57,10 @@ __all__ = [
 ]
 
 _NUMBER_BITS: Final = 32
+_PLAIN: Final[Mapping[str, str]] = {
+    str(member): str(member) for kind in (Side, OrderKind, Lifetime, OrderStatus) for member in kind
+}
+"""The text of an enumeration's member, as drivers take it without asking what it is."""
 _HOLDER: Final = "order/"
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 _ASK: Final = (
@@ -154,7 +159,18 @@ class OpenOrder:
 
     def copy(self) -> OpenOrder:
         """To be changed, and thrown away if the transaction fails."""
-        return replace(self, life=replace(self.life))
+        return OpenOrder(
+            self.life.copy(),
+            self.currency,
+            self.maker_bp,
+            self.taker_bp,
+            self.owner,
+            self.session,
+            self.entered_ns,
+            self.dues,
+            self.places,
+            self.target,
+        )
 
     def add_due(
         self, token: int, amount: int, *, trade: int = 0, quantity: int = 0, price: int = 0, fee: int = 0
@@ -288,19 +304,42 @@ class OrderMemory:
     past: dict[int, PastToken] = field(default_factory=dict)
     """Tokens that are not stable, oldest first."""
     last_batch: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
+    """What accounts have, may owe, and who is frozen, of those that were asked for: nobody else posts unseen."""
+    places: dict[tuple[int, str], None] = field(default_factory=dict)
+    """Of which accounts and assets the ledger knows that."""
+    last_entry: int = 0
+    """The newest entry that is in the ledger's balances."""
+    mark: str = ""
+    """What the database was marked with when these were read: another one says that an operator has changed it."""
+    limits: dict[int, Limits | None] = field(default_factory=dict)
+    """Controls of accounts that were asked for; None: they have none of their own."""
+    blocks: list[Block] | None = None
+    """Kill switches that are on; None: not read."""
+
+    def forget_accounts(self, mark: str, last_entry: int) -> None:
+        """Somebody else has written, or too much is known: accounts are read again."""
+        self.ledger, self.places = Ledger(), {}
+        self.limits, self.blocks = {}, None
+        self.mark, self.last_entry = mark, last_entry
 
     def take(self, order: OpenOrder) -> None:
         """An order as a commit left it."""
-        number = order.life.id
-        if order.is_open:
+        life = order.life
+        number, is_live = life.id, life.is_live
+        if is_live or order.is_open:
             self.orders[number] = order
         else:
             self.orders.pop(number, None)
-        of_account = self.live.setdefault(order.life.account, {})
-        if order.life.is_live:
+        of_account = self.live.get(life.account)
+        if is_live:
+            if of_account is None:
+                of_account = self.live[life.account] = {}
             of_account[number] = None
-        else:
+        elif of_account is not None:
             of_account.pop(number, None)
+            if not of_account:
+                del self.live[life.account]
         if order.dues:
             self.due[number] = None
         else:
@@ -379,8 +418,16 @@ def order_of(row: Sequence[Any], changes: tuple[Change, ...] = (), dues: tuple[D
 
 
 def report_body(report: TradeReport) -> str:
-    """A report as its table has it."""
-    return _ENCODE(report)
+    """A report as its table has it: a row of JSON, written by hand because every step of every order is one."""
+    number, account, kind, status, client_id, original, order, symbol, side, kind_of_order, lifetime = report[:11]
+    quantity, filled, value, left, price, trigger, at, sequence, trade, last_quantity, last_price = report[11:22]
+    reason, text = report[22:]
+    return (
+        f'[{number},{account},"{kind}","{status}",{quoted(client_id)},{quoted(original)},{order},{quoted(symbol)},'
+        f'"{side}","{kind_of_order}","{lifetime}",{quantity},{filled},{value},{left},'
+        f"{'null' if price is None else price},{'null' if trigger is None else trigger},{at},{sequence},{trade},"
+        f"{last_quantity},{last_price},{'null' if reason is None else quoted(reason)},{quoted(text)}]"
+    )
 
 
 def report_of(body: str) -> TradeReport:
@@ -450,15 +497,16 @@ class Work:
         self._floor = floor
         self._orders: dict[int, OpenOrder] = {}
         self._new: dict[int, OpenOrder] = {}
-        self._added: Counter[int] = Counter()
+        self._added: dict[int, int] = {}
         """New orders of each account."""
         self._numbers: dict[int, tuple[int, int]] = {}
         self._requests: list[tuple[object, ...]] = []
         self._asked: dict[tuple[int, str], KnownRequest] = {}
         self._answered: list[tuple[int, str]] = []
-        self._ledger = Ledger()
-        self._places: dict[tuple[int, str], None] = {}
-        self._entries: list[Entry] = []
+        self._ledger = memory.ledger
+        """The gateway's own: a transaction that fails leaves it in doubt, and all is read again."""
+        self._ledger.begin()
+        self._entries: list[Entry | Move] = []
 
     # Orders -----------------------------------------------------------------------------------------------------
 
@@ -488,7 +536,7 @@ class Work:
     def add(self, order: OpenOrder) -> None:
         """A new order."""
         self._orders[order.life.id] = self._new[order.life.id] = order
-        self._added[order.life.account] += 1
+        self._added[order.life.account] = self._added.get(order.life.account, 0) + 1
 
     def put(self, order: OpenOrder) -> None:
         """A copy of an order, changed, takes its place."""
@@ -562,7 +610,7 @@ class Work:
 
     def count_live(self, account: int) -> int:
         """How many orders of an account live."""
-        return len(self._memory.live.get(account, ())) + self._added[account]
+        return len(self._memory.live.get(account, ())) + self._added.get(account, 0)
 
     # Numbers ----------------------------------------------------------------------------------------------------
 
@@ -596,8 +644,8 @@ class Work:
         return self._numbers.get(account) or self._memory.numbers[account]
 
     def tell(self, report: TradeReport, *, waits: bool = False) -> TradeReport:
-        """A report under its account's next number."""
-        told = report._replace(number=self.next_report(report.account))
+        """A report under its account's next number, unless it has one."""
+        told = report if report.number else report._replace(number=self.next_report(report.account))
         self.reports.append((told, waits))
         return told
 
@@ -632,9 +680,10 @@ class Work:
 
     def know_balances(self, places: Iterable[tuple[int, str]]) -> None:
         """Read what some accounts have of some assets."""
-        unknown = [place for place in dict.fromkeys(places) if place not in self._places]
+        known = self._memory.places
+        unknown = dict.fromkeys([place for place in places if place not in known])
         if unknown:
-            self._places.update(dict.fromkeys(unknown))
+            known.update(unknown)
             self._ledger.learn(ledger_at(self.connection, unknown))
 
     def legs_of(self, key: str) -> tuple[Leg, ...]:
@@ -645,9 +694,30 @@ class Work:
         _, legs = posted_before(self.connection, [key]).get(key, ("", []))
         return tuple(legs)
 
+    def limits(self, accounts: Iterable[int]) -> Mapping[int, Limits | None]:
+        """The controls of some accounts, among others'."""
+        known = self._memory.limits
+        unknown = dict.fromkeys([account for account in accounts if account not in known])
+        if unknown:
+            known.update(unknown)
+            query = (
+                "SELECT c.account, c.quantity, c.value, c.collar_bp, c.rate, c.open_orders FROM wanted"
+                " JOIN controls c ON c.account = k0"
+            )
+            for account, *rest in lookup(self.connection, query, [(account,) for account in unknown]):
+                known[account] = Limits(*rest)
+        return known
+
+    def bind(self, move: Move) -> None:
+        """Bind what a new order needs, or raise LedgerError and change nothing."""
+        if move[1:3] in self._memory.places and self._ledger.bind(move):
+            self._entries.append(move)
+        else:
+            self.post(move.entry())
+
     def post(self, entry: Entry) -> None:
         """Post an entry, or raise LedgerError and change nothing."""
-        self.know_balances([(leg.account, leg.asset) for leg in entry.legs])
+        self.know_balances([leg[:2] for leg in entry.legs])
         if self._ledger.post(entry):
             self._entries.append(entry)
 
@@ -657,7 +727,7 @@ class Work:
         """Write everything; the caller commits."""
         if self.events:
             self.batch = put_in_outbox(self.connection, self.events)
-        write_entries(self.connection, self._entries, self._ledger, self.now)
+        write_entries(self.connection, self._entries, self._ledger, self.now, self._memory.last_entry + 1)
         self._write_orders()
         batch = 0 if self.batch is None else self.batch.number
         told = [
@@ -741,6 +811,7 @@ class Work:
         self._memory.numbers.update(self._numbers)
         self._memory.position = self.position
         self._memory.past = self.past
+        self._memory.last_entry += len(self._entries)
         if self.batch is not None:
             self._memory.last_batch = self.batch.number
 
@@ -751,9 +822,9 @@ def _order_row(order: OpenOrder) -> tuple[object, ...]:
         *split_id(life.id),
         life.client_id,
         life.symbol,
-        life.side.value,
-        life.kind.value,
-        life.lifetime.value,
+        _PLAIN[life.side],
+        _PLAIN[life.kind],
+        _PLAIN[life.lifetime],
         life.total,
         life.price,
         life.trigger,
@@ -764,7 +835,7 @@ def _order_row(order: OpenOrder) -> tuple[object, ...]:
         order.owner,
         order.session,
         order.entered_ns,
-        life.status.value,
+        _PLAIN[life.status],
         life.filled,
         life.filled_value,
         order.target,
@@ -779,7 +850,7 @@ def _changed_row(order: OpenOrder) -> tuple[object, ...]:
         life.price,
         life.trigger,
         life.bound_price,
-        life.status.value,
+        _PLAIN[life.status],
         life.filled,
         life.filled_value,
         order.is_open,

@@ -13,11 +13,12 @@ from typing import Any, Final
 from sqlalchemy import Connection, CursorResult
 from sqlalchemy.exc import DBAPIError
 
-from isocast.orders.ledger import Balance, Entry, Ledger, Leg, Pot, Reservation
+from isocast.orders.ledger import Balance, Entry, EntryKind, Ledger, Leg, Move, Pot, Reservation
 
 __all__ = [
     "execute",
     "execute_many",
+    "last_entry",
     "ledger_at",
     "ledger_of",
     "lookup",
@@ -28,6 +29,9 @@ __all__ = [
 ]
 
 _INSERT: Final = re.compile(r"INSERT INTO (\w+ \([^)]*\)) VALUES (\([?, ]+\))(.*)")
+_PLAIN: Final = {str(member): str(member) for kind in (EntryKind, Pot) for member in kind}
+"""The text of an enumeration's member, as drivers take it without asking what it is."""
+_RESERVATION, _AVAILABLE, _RESERVED = EntryKind.RESERVATION.value, Pot.AVAILABLE.value, Pot.RESERVED.value
 _AT_ONCE: Final = 400
 """Rows of one query: SQLite has 32,766 places for values in a statement, older ones 999."""
 
@@ -147,38 +151,47 @@ def posted_before(connection: Connection, keys: Iterable[str]) -> dict[str, tupl
     return found
 
 
-def write_entries(connection: Connection, entries: Sequence[Entry], ledger: Ledger, now: int) -> None:
-    """Entries that the ledger took, and what they have changed."""
+def last_entry(connection: Connection) -> int:
+    """The number of the newest entry; 0: there is none."""
+    return scalar(connection, "SELECT max(number) FROM entries") or 0
+
+
+def write_entries(
+    connection: Connection, entries: Sequence[Entry | Move], ledger: Ledger, now: int, first: int
+) -> None:
+    """Entries that the ledger took, numbered from `first`, and what they have changed."""
     if not entries:
         return
-    first = (scalar(connection, "SELECT max(number) FROM entries") or 0) + 1
-    numbered = list(enumerate(entries, first))
-    execute_many(
-        connection,
-        "INSERT INTO entries (number, key, kind, at_ns, memo) VALUES (?, ?, ?, ?, ?)",
-        [(number, entry.key, entry.kind.value, now, entry.memo) for number, entry in numbered],
-    )
-    execute_many(
-        connection,
-        "INSERT INTO postings (entry, leg, account, asset, pot, amount) VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (number, index, leg.account, leg.asset, leg.pot.value, leg.amount)
-            for number, entry in numbered
-            for index, leg in enumerate(entry.legs)
-        ],
-    )
-    places = dict.fromkeys((leg.account, leg.asset) for entry in entries for leg in entry.legs)
+    heads: list[tuple[Any, ...]] = []
+    legs: list[tuple[Any, ...]] = []
+    places: dict[tuple[int, str], None] = {}
+    holders: dict[str, None] = {}
+    for number, entry in enumerate(entries, first):
+        if isinstance(entry, Move):
+            holder, account, asset, amount = entry
+            heads.append((number, holder, _RESERVATION, now, ""))
+            legs.append((number, 0, account, asset, _AVAILABLE, -amount))
+            legs.append((number, 1, account, asset, _RESERVED, amount))
+            places[account, asset] = holders[holder] = None
+            continue
+        heads.append((number, entry.key, _PLAIN[entry.kind], now, entry.memo))
+        legs += [(number, index, *leg[:2], _PLAIN[leg.pot], leg.amount) for index, leg in enumerate(entry.legs)]
+        places.update([(leg[:2], None) for leg in entry.legs])
+        if entry.holder:
+            holders[entry.holder] = None
+    execute_many(connection, "INSERT INTO entries (number, key, kind, at_ns, memo) VALUES (?, ?, ?, ?, ?)", heads)
+    posted = "INSERT INTO postings (entry, leg, account, asset, pot, amount) VALUES (?, ?, ?, ?, ?, ?)"
+    execute_many(connection, posted, legs)
     execute_many(
         connection,
         "INSERT INTO balances (account, asset, available, reserved) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (account, asset) DO UPDATE SET available = excluded.available, reserved = excluded.reserved",
-        [(*place, *ledger.balance(*place)) for place in places],
+        [(*place, *ledger.balances[place]) for place in places],
     )
-    _write_reservations(connection, entries, ledger)
+    _write_reservations(connection, holders, ledger)
 
 
-def _write_reservations(connection: Connection, entries: Sequence[Entry], ledger: Ledger) -> None:
-    holders = dict.fromkeys(entry.holder for entry in entries if entry.holder)
+def _write_reservations(connection: Connection, holders: Iterable[str], ledger: Ledger) -> None:
     live = [(holder, *ledger.reservations[holder]) for holder in holders if holder in ledger.reservations]
     if live:
         execute_many(

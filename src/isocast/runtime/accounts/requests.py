@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from hashlib import blake2b
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Final, NamedTuple
 
 from isocast.floor.codec import DIGEST_BYTES, NONCE_BYTES, SYMBOL_MAX
@@ -64,6 +65,7 @@ REASONS: Final = {
     Refusal.COMMITMENT: Reason.MALFORMED,
 }
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
+_NULL, _WORDS = "null", ("false", "true")
 _OWNERS: Final = 1 << 32
 _IDS: Final = 1 << 64
 _KINDS: Final = {
@@ -99,9 +101,9 @@ def is_client_id(text: str) -> bool:
 
 def _malformed(request: TradingRequest) -> str | None:
     """The first thing that is wrong with the form of a request; None: nothing is. Sizes are left to the controls."""
+    if isinstance(request, NewOrder):  # The usual one first.
+        return _malformed_order(request)
     match request:
-        case NewOrder():
-            return _malformed_order(request)
         case CancelRequest():
             return None if 0 <= request.quantity < AMOUNT_MAX else "quantity: from 0 (all of it) to below 2^62"
         case ReplaceRequest():
@@ -176,8 +178,18 @@ def _malformed_price(price: int | None, name: str) -> str | None:
 
 def content_digest(request: TradingRequest) -> str:
     """Of what the trader set, his id aside."""
-    content = _ENCODE([type(request).__name__, *request[1:]])
+    content = _content(request) if type(request) is NewOrder else _ENCODE([type(request).__name__, *request[1:]])
     return blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+def _content(order: NewOrder) -> str:
+    """The same JSON, several times as fast."""
+    _, symbol, side, quantity, kind, price, trigger, lifetime, until, post_only, display, offer, owner = order
+    return (
+        f'["NewOrder",{quoted(symbol)},"{side}",{quantity},"{kind}",{_NULL if price is None else price},'
+        f'{_NULL if trigger is None else trigger},"{lifetime}",{_NULL if until is None else until},'
+        f"{_WORDS[post_only]},{display},{_WORDS[offer]},{owner}]"
+    )
 
 
 def worst_price(request: NewOrder, reference: int | None, collar_bp: int, tick: int) -> int | None:
@@ -199,25 +211,25 @@ def floor_side(side: Side) -> MarketSide:
 def order_event(number: int, account: int, request: NewOrder, price: int, deadline: int | None) -> Order:
     """A new order as the floor hears it; `price` is its limit or protection price."""
     lifetime = request.lifetime
-    return Order(
-        id=number,
-        account=account,
-        symbol=request.symbol,
-        side=floor_side(request.side),
-        quantity=request.quantity,
-        price=price,
-        owner=request.owner,
-        is_market=request.price is None,
-        is_immediate=lifetime in (Lifetime.IMMEDIATE, Lifetime.ALL_OR_NOTHING),
-        is_all=lifetime is Lifetime.ALL_OR_NOTHING,
-        is_post_only=request.is_post_only,
-        is_day=lifetime is Lifetime.DAY and not request.is_open_offer,
-        is_offer=request.is_open_offer,
-        trigger=request.trigger,
-        deadline=deadline,
-        until=request.until,
-        at=_AUCTIONS.get(lifetime),
-        display=request.display,
+    return Order(  # By place: there is one for every order.
+        number,
+        account,
+        request.symbol,
+        MarketSide.BUY if request.side is Side.BUY else MarketSide.SELL,
+        request.quantity,
+        price,
+        request.owner,
+        request.price is None,
+        lifetime in _AT_ONCE,
+        lifetime is Lifetime.ALL_OR_NOTHING,
+        request.is_post_only,
+        lifetime is Lifetime.DAY and not request.is_open_offer,
+        request.is_open_offer,
+        request.trigger,
+        deadline,
+        request.until,
+        _AUCTIONS.get(lifetime),
+        request.display,
     )
 
 
@@ -238,6 +250,7 @@ def lot_event(number: int, account: int, request: LotRequest) -> Lot:
     )
 
 
+_AT_ONCE: Final = (Lifetime.IMMEDIATE, Lifetime.ALL_OR_NOTHING)
 _AUCTIONS: Final = {Lifetime.OPENING: Crossing.OPEN, Lifetime.CLOSING: Crossing.CLOSE}
 
 

@@ -5,8 +5,11 @@ The tables below are what the newest migration leaves; a test compares the two.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from alembic import command
@@ -30,6 +33,7 @@ from sqlalchemy import (
     inspect,
     select,
     text,
+    update,
 )
 
 from isocast.orders.accounts import CLEARING, FEES, WORLD, account_number, house_name
@@ -68,6 +72,7 @@ __all__ = [
 GATEWAY: Final = "gateway"
 """The setting: whose books these are."""
 KEY_LENGTH: Final = 200
+_MARK_BYTES: Final = 16
 _ASSET: Final = 32
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
@@ -335,6 +340,18 @@ class AccountsDatabase(Database):
         """`sqlite:///FILE` or `postgresql://…`; ConfigurationError, without its password, for any other."""
         super().__init__(url, "accounts", SETTINGS, partial(LedgerError, LedgerFault.UNAVAILABLE))
 
+    @contextmanager
+    def writing(self, *, marked: bool = True) -> Iterator[Connection]:
+        """Everything in this block is changed together or not at all, and nobody else writes meanwhile.
+
+        `marked`: a gateway that runs on these books learns of it, and reads again what it remembers of accounts.
+        """
+        with super().writing() as connection:
+            if marked:
+                mark = update(SETTINGS).where(SETTINGS.c.name == WRITER).values(value=token_hex(_MARK_BYTES))
+                connection.execute(mark)
+            yield connection
+
     def create(self, gateway: int, now: int) -> bool:
         """Make a gateway's books with its own accounts; False where there are some already, which are left alone."""
         with self.making() as connection:
@@ -353,7 +370,7 @@ class AccountsDatabase(Database):
 
     def upgrade(self) -> bool:
         """Bring the books of an older version up to date, all or nothing; False where there was nothing to do."""
-        with self.writing() as connection:
+        with self.writing(marked=False) as connection:
             found = MigrationContext.configure(connection).get_current_revision()
             if found is None:
                 raise self._missing()

@@ -55,7 +55,7 @@ from isocast.orders.desk import (
     TakeRequest,
     TradeReport,
 )
-from isocast.orders.ledger import reserve
+from isocast.orders.ledger import Move, reserve
 from isocast.orders.life import Change, ChangeKind, OrderLife
 from isocast.orders.needs import Side, protection_price
 from isocast.runtime.accounts.audit import check_reserved
@@ -78,7 +78,7 @@ from isocast.runtime.accounts.order_store import (
     report_of,
     split_id,
 )
-from isocast.runtime.accounts.posting import execute, lookup, rows_of, scalar
+from isocast.runtime.accounts.posting import execute, rows_of, scalar
 from isocast.runtime.accounts.requests import (
     Answered,
     Asked,
@@ -90,6 +90,7 @@ from isocast.runtime.accounts.requests import (
 )
 from isocast.runtime.accounts.sequence_steps import SequenceSteps
 from isocast.runtime.accounts.tables import AccountsDatabase
+from isocast.runtime.disk.database import WRITER
 from isocast.terms.errors import LedgerError, LedgerFault, LocalProtocolError
 
 __all__ = ["DeskSettings", "FencedError", "TradingBooks"]
@@ -99,6 +100,8 @@ _NUMBERS: Final = 1 << 32
 _CHANGES_OPEN: Final = 64
 """Cancels and replaces of one order that are under way: beyond that the answers are to be waited for."""
 _CANCEL_ALL: Final = "all"
+_KNOWN_MAX: Final = 1 << 18
+"""Balances that are remembered: some 100 MB. Beyond that they are read again, as they are asked for."""
 
 
 class FencedError(LedgerError):
@@ -178,8 +181,8 @@ class TradingBooks:
 
         LedgerError where what is reserved is not what orders need: then nothing may be traded.
         """
-        with self._database.writing() as connection:
-            self._generation = (_generation(connection) or 0) + 1
+        with self._database.writing(marked=False) as connection:
+            self._generation = (_state_of(connection).generation or 0) + 1
             holder = f"process {os.getpid()} on {socket.gethostname()}"
             execute(
                 connection,
@@ -223,6 +226,8 @@ class TradingBooks:
 
     def _load(self, connection: Connection) -> None:
         self._memory = OrderMemory.read(connection, self.settings.floor)
+        state = _state_of(connection)
+        self._memory.forget_accounts(state.mark, state.last_entry)
         self.waiting = deque(read_batches(connection, self.published))
         self._is_stale = False
 
@@ -230,12 +235,14 @@ class TradingBooks:
     def _work(self, now: int) -> Iterator[Work]:
         """One transaction; what it did is remembered after the commit, and read again if that is in doubt."""
         self.reached("begin")
-        with self._database.writing() as connection:
-            if _generation(connection) != self._generation:
+        with self._database.writing(marked=False) as connection:
+            state, memory = _state_of(connection), self._memory
+            if state.generation != self._generation:
                 raise FencedError(self._database.place)
-            last = scalar(connection, "SELECT max(batch) FROM outbox") or 0
-            if self._is_stale or last != self._memory.last_batch:
+            if self._is_stale or state.last_batch != memory.last_batch:
                 self._load(connection)  # An operator's kill is in the outbox, or the last commit is in doubt.
+            elif (state.mark, state.last_entry) != (memory.mark, memory.last_entry) or len(memory.places) > _KNOWN_MAX:
+                memory.forget_accounts(state.mark, state.last_entry)
             work = Work(connection, self._memory, self.settings.floor, now)
             self._is_stale = True
             yield work
@@ -295,29 +302,23 @@ class TradingBooks:
             and is_client_id(one.request.original_id)
         ]
         work.know_requests(ids)
-        accounts = dict.fromkeys(one.account for one in asked)
+        accounts = dict.fromkeys([one.account for one in asked])
         work.know_numbers(accounts)
+        assets = {name: (self.currency_of(name), shares(name)) for name in self.view.floor.symbols}
         work.know_balances(
-            (one.account, self.currency_of(one.request.symbol) if one.request.side is Side.BUY else asset)
-            for one in asked
-            if isinstance(one.request, NewOrder) and (asset := self._shares(one.request.symbol))
+            [
+                (one.account, bound[request.side is Side.SELL])
+                for one in asked
+                if isinstance(request := one.request, NewOrder) and (bound := assets.get(request.symbol)) is not None
+            ]
         )
-        query = (
-            "SELECT c.account, c.quantity, c.value, c.collar_bp, c.rate, c.open_orders FROM wanted"
-            " JOIN controls c ON c.account = k0"
-        )
-        limits = {
-            account: Limits(*rest)
-            for account, *rest in lookup(work.connection, query, [(account,) for account in accounts])
-        }
-        return _Context(limits, blocks_in(work.connection))
+        if self._memory.blocks is None:
+            self._memory.blocks = blocks_in(work.connection)
+        return _Context(work.limits(accounts), self._memory.blocks, self.settings.deadline(work.now))
 
     def currency_of(self, symbol: str) -> str:
         """What a symbol is paid in, as an asset."""
         return self._currencies.get(symbol, self._currency)
-
-    def _shares(self, symbol: str) -> str | None:
-        return shares(symbol) if self.view.symbol(symbol) is not None else None
 
     def _answer(self, work: Work, asked: Asked, context: _Context) -> tuple[TradeReport, bool | int]:
         """The report, and whether it waits for this transaction's batch, or for which other."""
@@ -326,7 +327,7 @@ class TradingBooks:
             text = "client id: from 1 to 64 printable ASCII characters"
             return refused(asked, Reason.MALFORMED, text, work.now), False
         digest = content_digest(request)
-        asked = asked._replace(digest=digest)
+        asked = Asked(asked.account, asked.session, request, digest)
         known = work.request(asked.account, request.client_id)
         if known is not None:
             if known.digest != digest:
@@ -367,18 +368,8 @@ class TradingBooks:
     def _enter(self, work: Work, asked: Asked, request: EnteringRequest, context: _Context) -> TradeReport:
         """Something new: reserved, told, and on its way; or RefusedError."""
         account, settings = asked.account, self.settings
-        plan = plan_entry(self.view, account, request, settings.collar_bp, settings.deadline(work.now), work.now)
-        wanted = Wanted(
-            account,
-            plan.owner,
-            plan.side,
-            plan.quantity,
-            plan.bound_price,
-            plan.is_limit,
-            plan.reference,
-            is_new=True,
-        )
-        self._control(work, wanted, context)
+        plan = plan_entry(self.view, account, request, settings.collar_bp, context.deadline, work.now)
+        self._control(work, plan.wanted(account), context)
         if plan.bound_price is None:
             raise RefusedError(Reason.REFERENCE, "a market order needs a reference price, and there is none yet")
         number = work.next_order(account, self.view.floor.highest.get(account, 0) - order_id(account, 0) + 1)
@@ -386,35 +377,36 @@ class TradingBooks:
             raise RefusedError(Reason.OPEN_ORDERS, "this account has used up its numbers: open another")
         maker, taker = settings.fees.get(plan.symbol, settings.fee_bp)
         life = OrderLife(
-            id=order_id(account, number),
-            account=account,
-            client_id=request.client_id,
-            symbol=plan.symbol,
-            side=plan.side,
-            total=plan.quantity,
-            bound_price=plan.bound_price,
-            kind=plan.kind,
-            lifetime=plan.lifetime,
-            price=plan.price,
-            trigger=plan.trigger,
-            fee_bp=max(maker, taker),
+            order_id(account, number),
+            account,
+            request.client_id,
+            plan.symbol,
+            plan.side,
+            plan.quantity,
+            plan.bound_price,
+            plan.kind,
+            plan.lifetime,
+            plan.price,
+            plan.trigger,
+            max(maker, taker),
         )
+        payload = _payload(plan.event(life.id))
         currency = self.currency_of(plan.symbol)
         order = OpenOrder(life, currency, maker, taker, plan.owner, asked.session, work.now, target=plan.target)
-        self._reserve(work, order, f"order/{life.id}", life.bound)
+        try:
+            work.bind(Move(holder_of(life.id), account, order.asset, life.bound))
+        except LedgerError as error:
+            raise _refusal(error, life.side) from None
         work.add(order)
-        return self._sent(work, asked, plan.event(life.id), life, ReportKind.ACCEPTED)
+        return self._sent(work, asked, payload, life, ReportKind.ACCEPTED)
 
     def _sent(
-        self, work: Work, asked: Asked, event: Event, life: OrderLife, kind: ReportKind, change: Change | None = None
+        self, work: Work, asked: Asked, payload: bytes, life: OrderLife, kind: ReportKind, change: Change | None = None
     ) -> TradeReport:
         """Put an event into the outbox, and tell its trader."""
-        try:
-            work.events.append(encode_event(event))
-        except LocalProtocolError as reason:
-            raise RefusedError(Reason.MALFORMED, "a field is out of the floor's range") from reason
+        work.events.append(payload)
         request = asked.request
-        report = life.report(kind, work.now)
+        report = life.report(kind, work.now, work.next_report(life.account))
         if change is not None:
             report = report._replace(client_id=change.client_id, original_id=life.client_id)
         report = work.tell(report, waits=True)
@@ -424,7 +416,7 @@ class TradingBooks:
         return report
 
     def _control(self, work: Work, wanted: Wanted, context: _Context, order: OrderLife | None = None) -> None:
-        limits = context.limits.get(wanted.account, self.settings.limits)
+        limits = context.limits.get(wanted.account) or self.settings.limits
         found = first_refusal(
             wanted,
             limits,
@@ -440,15 +432,7 @@ class TradingBooks:
         try:
             work.post(reserve(key, holder_of(life.id), life.account, order.asset, amount))
         except LedgerError as error:
-            short = Reason.FUNDS if life.side is Side.BUY else Reason.SHARES
-            reason = {
-                LedgerFault.SHORT: short,
-                LedgerFault.FROZEN: Reason.BLOCKED,
-                LedgerFault.AMOUNT: Reason.VALUE,
-            }.get(error.fault)
-            if reason is None:
-                raise
-            raise RefusedError(reason, str(error)) from None
+            raise _refusal(error, life.side) from None
 
     # Changes ----------------------------------------------------------------------------------------------------
 
@@ -486,9 +470,9 @@ class TradingBooks:
         order = self._meant(work, asked.account, request.original_id)
         change = Change(request.client_id, ChangeKind.CANCEL, request.quantity or None)
         order.life.begin_change(change)
+        payload = _payload(Cancel(order.life.id, asked.account, request.quantity))
         work.put(order)
-        event = Cancel(order.life.id, asked.account, request.quantity)
-        return self._sent(work, asked, event, order.life, ReportKind.CANCEL_PENDING, change)
+        return self._sent(work, asked, payload, order.life, ReportKind.CANCEL_PENDING, change)
 
     def _reveal(self, work: Work, asked: Asked, request: RevealRequest) -> TradeReport:
         """Open a sealed bid; never before its lot is closed, because then everybody could read it."""
@@ -500,9 +484,9 @@ class TradingBooks:
             raise RefusedError(Reason.WRONG_PHASE, "the lot still takes bids: reveal when it is closed", life)
         change = Change(request.client_id, ChangeKind.REVEAL, price=request.price)
         life.begin_change(change)
+        payload = _payload(Reveal(life.id, asked.account, request.price, bytes.fromhex(request.nonce)))
         work.put(order)
-        event = Reveal(life.id, asked.account, request.price, bytes.fromhex(request.nonce))
-        return self._sent(work, asked, event, life, ReportKind.REVEAL_PENDING, change)
+        return self._sent(work, asked, payload, life, ReportKind.REVEAL_PENDING, change)
 
     def _replace(self, work: Work, asked: Asked, request: ReplaceRequest, context: _Context) -> TradeReport:
         order = self._meant(work, asked.account, request.original_id)
@@ -523,6 +507,7 @@ class TradingBooks:
             more = life.begin_change(change)
         except LocalProtocolError as error:
             raise RefusedError(Reason.UNAVAILABLE, str(error), life) from None
+        payload = _payload(Replace(life.id, asked.account, request.quantity, price, request.trigger))
         # Trades that are not stable may be lost: then this replace meets an order of which less is filled.
         slack = work.most_needed(order) - order.reserved
         if slack > 0:
@@ -535,8 +520,7 @@ class TradingBooks:
                 refusal.order = work.order(life.id).life  # type: ignore[union-attr]  # as it was found above
                 raise
         work.put(order)
-        event = Replace(life.id, asked.account, request.quantity, price, request.trigger)
-        return self._sent(work, asked, event, life, ReportKind.REPLACE_PENDING, change)
+        return self._sent(work, asked, payload, life, ReportKind.REPLACE_PENDING, change)
 
     def _protection(self, life: OrderLife, trigger: int) -> int:
         state = self.view.symbol(life.symbol)
@@ -592,6 +576,7 @@ class TradingBooks:
         """Stop an account, a customer or the gateway, and cancel what lives of it: how many orders."""
         with self._work(now) as work:
             count = kill_in(work.connection, block, now)
+        self._memory.blocks = None
         self.refresh(now)
         return count
 
@@ -667,11 +652,44 @@ class TradingBooks:
         self._snapshot_at = token
 
 
+def _refusal(error: LedgerError, side: Side) -> Exception:
+    """Why nothing can be reserved, in a trader's words; the error itself where it is none of his."""
+    reason = {
+        LedgerFault.SHORT: Reason.FUNDS if side is Side.BUY else Reason.SHARES,
+        LedgerFault.FROZEN: Reason.BLOCKED,
+        LedgerFault.AMOUNT: Reason.VALUE,
+    }.get(error.fault)
+    return error if reason is None else RefusedError(reason, str(error))
+
+
 class _Context(NamedTuple):
-    limits: dict[int, Limits]
+    limits: Mapping[int, Limits | None]
     blocks: list[Block]
+    deadline: int | None
+    """Until when what is accepted now may enter the floor."""
 
 
-def _generation(connection: Connection) -> int | None:
-    found: int | None = scalar(connection, "SELECT generation FROM lease WHERE name = ?", (_LEASE,))
-    return found
+def _payload(event: Event) -> bytes:
+    """As it goes into the sequence; RefusedError where it does not fit."""
+    try:
+        return encode_event(event)
+    except LocalProtocolError as reason:
+        raise RefusedError(Reason.MALFORMED, "a field is out of the floor's range") from reason
+
+
+class _BooksState(NamedTuple):
+    """What a transaction compares with what the gateway remembers."""
+
+    generation: int | None
+    last_batch: int
+    last_entry: int
+    mark: str
+
+
+def _state_of(connection: Connection) -> _BooksState:
+    query = (
+        "SELECT (SELECT generation FROM lease WHERE name = ?), (SELECT max(batch) FROM outbox),"
+        " (SELECT max(number) FROM entries), (SELECT value FROM settings WHERE name = ?)"
+    )
+    [(generation, batch, entry, mark)] = rows_of(connection, query, (_LEASE, WRITER))
+    return _BooksState(generation, batch or 0, entry or 0, mark or "")

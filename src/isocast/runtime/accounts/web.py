@@ -24,7 +24,6 @@ from isocast.orders.desk import (
     Desk,
     Login,
     Reason,
-    ReportKind,
     Scope,
     TradingRequest,
 )
@@ -44,9 +43,11 @@ from isocast.orders.json_forms import (
     symbol_fields,
     take_of,
 )
+from isocast.runtime.accounts.web_faults import Fault, ServiceError, refusal_of
 from isocast.runtime.accounts.web_forms import (
     ACCOUNT,
     BALANCES,
+    BATCH,
     BID,
     CANCEL,
     CANCEL_ALL,
@@ -64,6 +65,7 @@ from isocast.runtime.accounts.web_forms import (
     REPORT,
     REPORT_SCHEMA,
     REPORTS,
+    RESULTS,
     REVEAL,
     SEALED_BID,
     SESSION,
@@ -85,6 +87,7 @@ from isocast.runtime.net.json_service import (
     json_answer,
     page_for_people,
     read_body,
+    read_fields,
     read_query,
 )
 from isocast.runtime.net.tls import is_this_machine
@@ -98,9 +101,6 @@ __all__ = [
     "BOUNDS",
     "ROUTES",
     "SESSION_S",
-    "STATUSES",
-    "Fault",
-    "ServiceError",
     "TradingService",
     "Who",
     "openapi",
@@ -112,7 +112,7 @@ BOUNDS: Final = HttpBounds(
     answer_seconds=20.0,
     connections_max=256,
     per_address_max=64,
-    body_bytes_max=4_096,  # An order has some two hundred bytes.
+    body_bytes_max=1 << 16,  # Of a batch; an order has some two hundred bytes.
     methods=("GET", "POST"),
     idle_seconds=60.0,  # One handshake for many orders.
 )
@@ -141,61 +141,6 @@ _WATCHERS_MAX = 512
 _WATCHERS_OF_ACCOUNT_MAX = 16
 
 ResultT = TypeVar("ResultT")
-
-
-class Fault(StrEnum):
-    """Why a request is refused before anybody looks at an order; for what comes after it see `Reason`."""
-
-    UNAUTHORISED = "unauthorised"
-    """No token, or one that nobody knows any more."""
-    FORBIDDEN = "forbidden"
-    """A token without the scope that this needs."""
-    UNKNOWN_PATH = "unknown path"
-    METHOD = "method"
-    LIMITED = "limited"
-    """Too many requests, attempts or watchers: wait."""
-    HTTP = "http"
-    """It cannot be read as a request at all."""
-    FAILED = "failed"
-    """A fault of the service; the same request may be sent again."""
-    UNSUPPORTED = "unsupported"
-
-
-STATUSES: Final[Mapping[Reason | Fault, HTTPStatus]] = {
-    **dict.fromkeys(Reason, HTTPStatus.UNPROCESSABLE_ENTITY),
-    Reason.MALFORMED: HTTPStatus.BAD_REQUEST,
-    Reason.CLIENT_ID_USED: HTTPStatus.CONFLICT,
-    Reason.UNKNOWN_SYMBOL: HTTPStatus.NOT_FOUND,
-    Reason.UNKNOWN_ORDER: HTTPStatus.NOT_FOUND,
-    Reason.RATE: HTTPStatus.TOO_MANY_REQUESTS,
-    Reason.BLOCKED: HTTPStatus.FORBIDDEN,
-    Reason.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
-    Fault.UNAUTHORISED: HTTPStatus.UNAUTHORIZED,
-    Fault.FORBIDDEN: HTTPStatus.FORBIDDEN,
-    Fault.UNKNOWN_PATH: HTTPStatus.NOT_FOUND,
-    Fault.METHOD: HTTPStatus.METHOD_NOT_ALLOWED,
-    Fault.LIMITED: HTTPStatus.TOO_MANY_REQUESTS,
-    Fault.HTTP: HTTPStatus.BAD_REQUEST,
-    Fault.FAILED: HTTPStatus.INTERNAL_SERVER_ERROR,
-    Fault.UNSUPPORTED: HTTPStatus.NOT_IMPLEMENTED,
-}
-"""What HTTP calls each refusal."""
-
-
-class ServiceError(Exception):
-    """A request that is refused, with a word for programs and a sentence for people."""
-
-    def __init__(self, reason: Reason | Fault, message: str, field: str = "", *headers: str) -> None:
-        """`field` is the one that is meant; `headers` are further lines of the head."""
-        super().__init__(message)
-        self.reason = reason
-        self.field = field
-        self.headers = headers
-
-    def answer(self, status: HTTPStatus | None = None) -> Answer:
-        """As JSON: one shape for whatever is refused."""
-        problem = {"reason": self.reason.value, "message": str(self), "field": self.field or None}
-        return json_answer({"error": problem}, status or STATUSES[self.reason], *self.headers)
 
 
 class Who(StrEnum):
@@ -438,10 +383,31 @@ class TradingService:
     async def submit(self, caller: _Caller, request: TradingRequest) -> dict[str, Any]:
         """The report of a request that was accepted; ServiceError for one that is refused."""
         report = await self.finished(self.desk.submit(caller.login, request))
-        if report.kind in (ReportKind.REFUSED, ReportKind.CHANGE_REFUSED):
-            reason = report.reason or Reason.UNAVAILABLE
-            raise ServiceError(reason, report.text or f"refused: {reason.value}", _field_of(report.text))
+        if (refusal := refusal_of(report)) is not None:
+            raise refusal
         return report_fields(report)
+
+    async def submit_batch(self, caller: _Caller, given: list[object]) -> dict[str, Any]:
+        """What became of each of some orders, in their order; what is wrong with one refuses that one alone."""
+        found: list[ServiceError | None] = []
+        orders: list[TradingRequest] = []
+        for one in given:
+            try:
+                orders.append(order_of(read_fields(one, ORDER)))
+                found.append(None)
+            except BadRequestError as error:
+                found.append(ServiceError(Reason.MALFORMED, str(error), error.field))
+        answers = iter(await self.finished(self.desk.submit_many(caller.login, orders)) if orders else ())
+        results: list[dict[str, Any]] = []
+        for index, fault in enumerate(found):
+            if fault is not None:
+                results.append({"index": index, "error": fault.problem()})
+                continue
+            report = next(answers)
+            refusal = refusal_of(report)
+            said = {"report": report_fields(report)} if refusal is None else {"error": refusal.problem()}
+            results.append({"index": index, **said})
+        return {"results": results, "refused": sum(["error" in one for one in results])}
 
     async def watch(self, caller: _Caller) -> Answer | Takeover:
         """A WebSocket on which every report is told."""
@@ -487,12 +453,6 @@ class TradingService:
         return login is not None and Scope.READ in login.scopes
 
 
-def _field_of(text: str) -> str:
-    """The field that a desk's sentence is about, where it begins with one: "price: ..." or "'price' ..."."""
-    word = text.replace(":", " ").partition(" ")[0].strip("'\"")
-    return word if word in ORDER else ""
-
-
 # ---- the ways in
 
 
@@ -509,36 +469,17 @@ async def _log_out(service: TradingService, caller: _Caller) -> object:
     return {}
 
 
-async def _submit(service: TradingService, caller: _Caller) -> object:
-    return await service.submit(caller, order_of(caller.body))
+def _submitting(read: Callable[[Mapping[str, Any]], TradingRequest]) -> _Act:
+    """Submit what a body asks for."""
+
+    async def act(service: TradingService, caller: _Caller) -> object:
+        return await service.submit(caller, read(caller.body))
+
+    return act
 
 
-async def _cancel(service: TradingService, caller: _Caller) -> object:
-    return await service.submit(caller, cancel_of(caller.body))
-
-
-async def _replace(service: TradingService, caller: _Caller) -> object:
-    return await service.submit(caller, replace_of(caller.body))
-
-
-async def _take(service: TradingService, caller: _Caller) -> object:
-    return await service.submit(caller, take_of(caller.body))
-
-
-async def _open_lot(service: TradingService, caller: _Caller) -> object:
-    return await service.submit(caller, lot_of(caller.body))
-
-
-async def _bid_sealed(service: TradingService, caller: _Caller) -> object:
-    return await service.submit(caller, sealed_bid_of(caller.body))
-
-
-async def _reveal(service: TradingService, caller: _Caller) -> object:
-    return await service.submit(caller, reveal_of(caller.body))
-
-
-async def _bid(service: TradingService, caller: _Caller) -> object:
-    return await service.submit(caller, bid_of(caller.body))
+async def _submit_batch(service: TradingService, caller: _Caller) -> object:
+    return await service.submit_batch(caller, caller.body["orders"])
 
 
 async def _offers(service: TradingService, _: _Caller) -> object:
@@ -603,16 +544,25 @@ ROUTES: Final = (
         "/v1/orders",
         Who.TRADE,
         "Buy or sell. The answer comes once the order is reserved, durable and on its way into the sequence.",
-        _submit,
+        _submitting(order_of),
         ORDER,
         answer=REPORT,
+    ),
+    _TradingRoute(
+        "POST",
+        "/v1/orders/batch",
+        Who.TRADE,
+        "Many orders in one request: one that is refused refuses no other, and repeated, each is entered once.",
+        _submit_batch,
+        BATCH,
+        answer=RESULTS,
     ),
     _TradingRoute(
         "POST",
         "/v1/orders/cancel",
         Who.TRADE,
         "Cancel an order, or a part of it; never refused by a limit.",
-        _cancel,
+        _submitting(cancel_of),
         CANCEL,
         answer=REPORT,
         is_cancel=True,
@@ -622,7 +572,7 @@ ROUTES: Final = (
         "/v1/orders/replace",
         Who.TRADE,
         "Give an order another total, price or trigger; smaller at the same price keeps its priority.",
-        _replace,
+        _submitting(replace_of),
         REPLACE,
         answer=REPORT,
     ),
@@ -693,7 +643,7 @@ ROUTES: Final = (
         "/v1/offers/take",
         Who.TRADE,
         "Take an open offer, or a part of it, at its price; the first in the sequence has it.",
-        _take,
+        _submitting(take_of),
         TAKE,
         answer=REPORT,
     ),
@@ -703,7 +653,7 @@ ROUTES: Final = (
         "/v1/lots",
         Who.TRADE,
         "Open a lot: sealed bids and the second price, or a Dutch clock.",
-        _open_lot,
+        _submitting(lot_of),
         LOT,
         answer=REPORT,
     ),
@@ -712,7 +662,7 @@ ROUTES: Final = (
         "/v1/lots/commit",
         Who.TRADE,
         "A sealed bid for a lot; a second one takes the place of the first. Reveal it when the lot is closed.",
-        _bid_sealed,
+        _submitting(sealed_bid_of),
         SEALED_BID,
         answer=REPORT,
     ),
@@ -721,11 +671,11 @@ ROUTES: Final = (
         "/v1/lots/reveal",
         Who.TRADE,
         "Open a sealed bid, once its lot is closed: before, it is refused and told to nobody.",
-        _reveal,
+        _submitting(reveal_of),
         REVEAL,
         answer=REPORT,
     ),
-    _TradingRoute("POST", "/v1/lots/bid", Who.TRADE, "Call at a Dutch clock.", _bid, BID, answer=REPORT),
+    _TradingRoute("POST", "/v1/lots/bid", Who.TRADE, "Call at a Dutch clock.", _submitting(bid_of), BID, answer=REPORT),
     _TradingRoute("GET", "/v1/account", Who.READ, "Who you are here.", _account, answer=ACCOUNT),
     _TradingRoute(
         "GET",

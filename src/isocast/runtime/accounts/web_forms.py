@@ -13,13 +13,15 @@ from typing import Any, Final, TypeVar
 from isocast.orders.desk import CLIENT_ID_MAX, Lifetime, LotKind, OrderKind, ReportKind
 from isocast.orders.json_forms import QUANTITY_MAX, check_client_id, read_price, read_until
 from isocast.orders.needs import Side
-from isocast.runtime.net.json_service import FLAG, TEXT, WHOLE, Field, Fields, Kind
+from isocast.runtime.net.json_service import FLAG, TEXT, WHOLE, Field, Fields, Kind, object_schema
 from isocast.terms.quantities import suggestion
 
 __all__ = [
     "ACCOUNT",
     "AFTER",
     "BALANCES",
+    "BATCH",
+    "BATCH_MAX",
     "BID",
     "CANCEL",
     "CANCELLED",
@@ -37,6 +39,7 @@ __all__ = [
     "REPORT",
     "REPORTS",
     "REPORT_SCHEMA",
+    "RESULTS",
     "REVEAL",
     "SEALED_BID",
     "SESSION",
@@ -48,6 +51,9 @@ __all__ = [
 
 _REPORTS_MAX: Final = 1_000
 """In one answer."""
+
+BATCH_MAX: Final = 256
+"""Orders of one request: some 64 kB."""
 
 ResultT = TypeVar("ResultT")
 
@@ -162,6 +168,25 @@ ORDER: Fields = {
     "display": Field(_number(0, QUANTITY_MAX), 0, "An iceberg shows so much at a time; 0: all."),
     "open_offer": Field(FLAG, default=False, says="Open to all exchanges, in no book."),
     "owner": Field(_number(0, 2**32 - 1), 0, "A broker's customer, who never trades with himself; 0: none."),
+}
+
+
+def _several(value: object) -> list[object]:
+    """Each is read later, by itself."""
+    if not isinstance(value, list) or not 1 <= len(value) <= BATCH_MAX:
+        raise ValueError
+    return value
+
+
+BATCH: Fields = {
+    "orders": Field(
+        Kind(
+            {"type": "array", "minItems": 1, "maxItems": BATCH_MAX, "items": object_schema(ORDER)},
+            f"a list of 1 to {BATCH_MAX} orders, each as in POST /v1/orders",
+            _several,
+        ),
+        says="Judged one by one, in this order.",
+    )
 }
 CANCEL: Fields = {
     "client_id": _OWN_ID,
@@ -288,6 +313,18 @@ _TERMS = _object(
     reference=_MAYBE,
 )
 CANCELLED: Final = _object(cancelled=_WHOLE_SCHEMA)
+RESULTS: Final = _object(
+    results={
+        "type": "array",
+        "description": "One for each order, in their order: a report, or why this one is refused.",
+        "items": _object(
+            index={**_WHOLE_SCHEMA, "description": "Of the order in the request, from 0."},
+            report=REPORT,
+            error=_object(reason=_TEXT_SCHEMA, message=_TEXT_SCHEMA, field=_MAYBE),
+        ),
+    },
+    refused={**_WHOLE_SCHEMA, "description": "How many are."},
+)
 ORDERS: Final = _object(orders=_REPORTS)
 REPORTS: Final = _object(reports=_REPORTS, last=_WHOLE_SCHEMA)
 BALANCES: Final = _object(balances={"type": "array", "items": _BALANCE})

@@ -9,10 +9,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from isocast.runtime.client.loop_thread import LoopThread
 from isocast.runtime.client.sealed_bids import KeptBid
@@ -27,6 +27,7 @@ from isocast.runtime.client.trader import (
     Trader,
     TraderOrder,
 )
+from isocast.terms.errors import TraderRefusedError
 
 __all__ = ["BlockingOrder", "BlockingTrader"]
 
@@ -191,6 +192,17 @@ class BlockingTrader:
                 )
             )
         )
+
+    def send_many(self, orders: Sequence[Mapping[str, Any]]) -> list[BlockingOrder | TraderRefusedError]:
+        """Many orders in few requests: each as the arguments of `buy` by name, with its `side`.
+
+            [{"side": "buy", "symbol": "ISO", "quantity": 100, "price": "10.05"}, ...]
+
+        What became of each, in their order: the order, or why this one was refused; the others stand. With client ids
+        of yours the call may be repeated after any failure.
+        """
+        found = self._loop.wait_for(self._async.send_many(orders))
+        return [one if isinstance(one, TraderRefusedError) else self._order(one) for one in found]
 
     def cancel(self, order: BlockingOrder | str, quantity: int = 0, *, client_id: str | None = None) -> OrderReport:
         """Cancel an order, by itself or by its client id, or so much of it; returns when the cancel is on its way."""

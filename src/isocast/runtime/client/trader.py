@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -64,6 +64,8 @@ PATIENCE_S: Final = 10.0
 Price: TypeAlias = Decimal | str | float
 """An exact price: a Decimal, a text, an int, or a float that is the nearest one to a price of four decimals."""
 ResultT = TypeVar("ResultT")
+_TOGETHER: Final = 200
+"""Orders of one request: fewer than a gateway takes, of up to 300 bytes each."""
 _REVEAL_PAUSE_S: Final = 0.05
 """Before a bid is revealed again that was too early, at first."""
 
@@ -452,6 +454,30 @@ class Trader:
             post_only=post_only, show=show, owner=owner, open_offer=open_offer, client_id=client_id,
         )  # fmt: skip
 
+    async def send_many(self, orders: Sequence[Mapping[str, Any]]) -> list[TraderOrder | TraderRefusedError]:
+        """Many orders in few requests: each as the arguments of `buy` by name, with its `side`.
+
+            [{"side": "buy", "symbol": "ISO", "quantity": 100, "price": "10.05"}, ...]
+
+        What became of each, in their order: the order, or why this one was refused; the others stand. With client ids
+        of yours the call may be repeated after any failure.
+        """
+        requests = [_order_of(self._own_id, one) for one in orders]
+        found: list[TraderOrder | TraderRefusedError] = []
+        for start in range(0, len(requests), _TOGETHER):
+            some = requests[start : start + _TOGETHER]
+            said = await self._http.post("/v1/orders/batch", {"orders": [request_fields(one) for one in some]})
+            with _Reading():
+                results = {int(one["index"]): one for one in said["results"]}
+                found += [self._result(request, results[index]) for index, request in enumerate(some)]
+        return found
+
+    def _result(self, request: NewOrder, said: Mapping[str, Any]) -> TraderOrder | TraderRefusedError:
+        if "error" in said:
+            error = said["error"]
+            return TraderRefusedError(str(error["reason"]), str(error["message"]), str(error["field"] or ""))
+        return self._known_order(request.client_id, _shown(report_of(said["report"])))
+
     async def cancel(self, order: TraderOrder | str, quantity: int = 0, *, client_id: str | None = None) -> OrderReport:
         """Cancel an order, by itself or by its client id, or so much of it; returns when the cancel is on its way."""
         body = CancelRequest(self._own_id(client_id), _id_of(order), _quantity(quantity, 0, "quantity"))
@@ -690,8 +716,11 @@ class Trader:
         return await self._entered("/v1/orders", request)
 
     async def _entered(self, path: str, request: NewOrder | TakeRequest | LotRequest | BidRequest) -> TraderOrder:
-        found = TraderOrder(self, request.client_id)
         answer = _shown(report_of(await self._http.post(path, request_fields(request))))
+        return self._known_order(request.client_id, answer)
+
+    def _known_order(self, client_id: str, answer: OrderReport) -> TraderOrder:
+        found = TraderOrder(self, client_id)
         found._hear(answer)  # noqa: SLF001 - one thing in two classes
         found._since = answer.number  # noqa: SLF001
         # Its reports may be quicker than its answer, and those of a repeated request were told long ago.
@@ -803,6 +832,34 @@ def _order(  # noqa: PLR0913 - what an order may say
         is_open_offer=open_offer,
         owner=_quantity(owner, 0, "owner"),
     )
+
+
+def _order_of(own_id: Callable[[str | None], str], said: Mapping[str, Any]) -> NewOrder:
+    """One of many: what `buy` would send; TraderRefusedError, and nothing was sent, for what is not known there."""
+    terms = {**_TERMS, **said}
+    side, symbol, quantity = terms.pop("side", None), terms.pop("symbol", None), terms.pop("quantity", None)
+    if side not in ("buy", "sell") or not isinstance(symbol, str) or quantity is None:
+        raise _malformed("side, symbol, quantity", "each order has them; a side is buy or sell")
+    for name in terms:
+        if name not in _TERMS:
+            raise _malformed(name, f"is not known here: there are {', '.join(_TERMS)}{suggestion(name, _TERMS)}")
+    client_id, price = own_id(terms.pop("client_id")), terms.pop("price")
+    return _order(client_id, Side(side), symbol, quantity, price, **terms)
+
+
+_TERMS: Final[Mapping[str, Any]] = {
+    "price": None,
+    "market": False,
+    "stop": None,
+    "lifetime": "day",
+    "until": None,
+    "post_only": False,
+    "show": 0,
+    "owner": 0,
+    "open_offer": False,
+    "client_id": None,
+}
+"""What an order may say beside side, symbol and quantity, and what it says where it does not."""
 
 
 def _priced(price: Price | None, field: str) -> int | None:

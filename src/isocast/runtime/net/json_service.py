@@ -39,8 +39,10 @@ __all__ = [
     "described",
     "find_route",
     "json_answer",
+    "object_schema",
     "page_for_people",
     "read_body",
+    "read_fields",
     "read_query",
 ]
 
@@ -165,6 +167,13 @@ def read_body(raw: bytes, fields: Fields | None) -> dict[str, Any]:
         raise BadRequestError("the body is no JSON object") from None
     if not isinstance(said, dict):
         raise BadRequestError("the body is no JSON object")
+    return _values(said, fields)
+
+
+def read_fields(said: object, fields: Fields) -> dict[str, Any]:
+    """The same of an object within a body."""
+    if not isinstance(said, dict):
+        raise BadRequestError("this is no JSON object")
     return _values(said, fields)
 
 
@@ -312,11 +321,16 @@ def _operation(route: Route[Any, Any]) -> dict[str, object]:
     if parameters:
         found["parameters"] = parameters
     if route.body:
-        properties = {name: _schema(one) for name, one in route.body.items()}
-        required = [name for name, one in route.body.items() if one.default is REQUIRED]
-        whole = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": whole}}}
+        content = {"application/json": {"schema": object_schema(route.body)}}
+        found["requestBody"] = {"required": True, "content": content}
     return found
+
+
+def object_schema(fields: Fields) -> dict[str, object]:
+    """An object with these fields and no other, as JSON Schema."""
+    properties = {name: _schema(one) for name, one in fields.items()}
+    required = [name for name, one in fields.items() if one.default is REQUIRED]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _parameter(name: str, place: str, one: Field) -> dict[str, object]:
