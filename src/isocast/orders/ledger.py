@@ -12,6 +12,7 @@ gateway, -1,000.00 at B's, and the other way round for the shares: zero over bot
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
