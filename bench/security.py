@@ -59,13 +59,25 @@ class OneKey:
     def __init__(self, public: bytes) -> None:
         self._public = public
 
-    def key_of(self, node: NodeId, serial: int, token_number: int | None = None, stripe: int | None = None) -> bytes:  # noqa: ARG002
+    def key_of(
+        self,
+        node: NodeId,  # noqa: ARG002
+        serial: int,  # noqa: ARG002
+        token_number: int | None = None,  # noqa: ARG002
+        stripe: int | None = None,  # noqa: ARG002
+        *,
+        settled: bool = False,  # noqa: ARG002
+    ) -> bytes:
         """Its key."""
         return self._public
 
     def serial_of(self, public: bytes, token_number: int | None = None) -> int:  # noqa: ARG002
         """The first."""
         return 1
+
+    def is_revoked(self, public: bytes) -> bool:  # noqa: ARG002
+        """No key is."""
+        return False
 
 
 def markets(given: argparse.Namespace) -> dict[str, dict[str, float]]:
