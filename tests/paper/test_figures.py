@@ -196,6 +196,7 @@ def test_requests_and_repairs_of_other_rings(m: int, p: float, k: int, retries: 
     assert report.repairs_per_token == pytest.approx(closed_forms.repairs(m, k, p), rel=0.08)
 
 
+@pytest.mark.long
 def test_false_reformations_of_another_ring() -> None:
     report = run(
         receivers=5, loss=0.02, messages_per_token=10, sources=10, retries_max=1, messages=12_000, one_way_delay=0.05
@@ -246,7 +247,7 @@ def test_skew_and_delay_at_other_clock_errors(error_ms: int) -> None:
     assert report.fairness_faults == 0
 
 
-@pytest.mark.parametrize("loss, delay", [(0.0, 0.05), (0.0, 0.3), (0.1, 0.05)])
+@pytest.mark.parametrize("loss, delay", [pytest.param(0.0, 0.05, marks=pytest.mark.long), (0.0, 0.3), (0.1, 0.05)])
 @pytest.mark.parametrize("gate", ["timed", "majority", "total"])
 def test_latency(loss: float, delay: float, gate: str) -> None:
     """d+τ_t/2+τ_t·p/(1-p)+Δ_A."""

@@ -159,7 +159,14 @@ def test_one_whose_head_is_up_and_silent_to_it_is_counted_by_another() -> None:
 # The ring is left in peace
 
 
-@pytest.mark.parametrize("sites", [(5, 6), (13,), tuple(range(5, 13))])
+@pytest.mark.parametrize(
+    "sites",
+    [
+        pytest.param((5, 6), marks=pytest.mark.long),
+        pytest.param((13,), marks=pytest.mark.long),
+        tuple(range(5, 13)),
+    ],
+)
 def test_killing_secondary_receivers_costs_the_ring_nothing(sites: tuple[int, ...]) -> None:
     """No ballot, no suspicion, no fairness fault; and every primary receiver releases as if nothing had happened."""
     keys = THREE | {"messages": 150}
