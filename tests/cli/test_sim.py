@@ -180,14 +180,15 @@ def test_only_the_timed_protocol_writes_a_transcript(
     "name",
     [
         "quiet",
-        "lossy-world",
-        "partition",
         "owner-crash",
         "rolling-restart",
         "lost-disk",
         "clock-step",
         "disclosed-keys",
-        *[pytest.param(name, marks=pytest.mark.long) for name in ("secondaries", "lost-head", "ring-of-100")],
+        *[
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("lossy-world", "partition", "secondaries", "lost-head", "ring-of-100")
+        ],
     ],
 )
 def test_a_story_runs_as_written_and_is_safe(name: str, capsys: pytest.CaptureFixture[str]) -> None:

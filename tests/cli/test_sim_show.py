@@ -76,6 +76,7 @@ def drawn(scene: Scene, run: TimedRun, width: int, height: int) -> list[str]:
 # ---- without a terminal
 
 
+@pytest.mark.long
 def test_the_story_keeps_its_promises(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed("sim show", capsys)  # Not a terminal: lines.
     skew = re.search(r"skew +([\d.]+) ms at most between cities, bound 2ε = ([\d.]+) ms", out)

@@ -155,6 +155,7 @@ def test_a_lost_receivers_customers_are_served_by_others_without_a_gap(tmp_path:
         assert len(watched.followed) >= 3
 
 
+@pytest.mark.long
 def test_a_server_that_dies_before_it_tells_its_plan_is_followed_by_the_other(tmp_path: Path) -> None:
     with own_place() as place, Stage(market_of(tmp_path, place, faults=True)) as stage:
         watched = Watched(stage)

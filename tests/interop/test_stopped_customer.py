@@ -372,6 +372,7 @@ def check_bank(stage: Stage, bank: NodeStatus, *, busy: bool) -> None:
     assert "stopped" in [event["reason"] for event in log_events(stage, "bank") if event["event"] == "caught up"]
 
 
+@pytest.mark.long
 def test_a_program_that_never_reads_is_noticed_by_nobody_but_itself(market: Stage, witness: Witness) -> None:
     """It rests when its inbox is full, and has everything once it reads again."""
     begin = witness.moment()

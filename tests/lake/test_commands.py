@@ -51,6 +51,7 @@ def test_fairness_of_a_market_is_told_with_pictures(tmp_path: Path, capsys: pyte
     assert "Traceback" not in got.err
 
 
+@pytest.mark.long
 def test_stripes_writes_what_the_planner_reads(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

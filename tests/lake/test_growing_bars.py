@@ -118,6 +118,7 @@ def test_what_comes_in_the_same_instant_of_a_stripe_closes_a_bar_and_does_not_op
     ]
 
 
+@pytest.mark.long
 def test_spreads_of_every_interval_are_of_the_same_trades(spark: SparkSession, at_once: Lake) -> None:
     """A week begins days before its last trade: it is there too, and the report says how many have no spread."""
     made = at_once.spreads.read(spark)

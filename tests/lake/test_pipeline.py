@@ -116,6 +116,7 @@ def test_a_rerun_changes_nothing(spark: SparkSession, market: Market, made: Lake
     assert {table.name: table.snapshot().version for table in made.tables} == before
 
 
+@pytest.mark.long
 def test_a_stream_in_steps_ends_with_the_same_tables(
     spark: SparkSession, market: Market, made: Lake, tmp_path: Path
 ) -> None:
@@ -138,6 +139,7 @@ def journal_of_messages(path: Path, first: int, payloads: list[bytes]) -> None:
         )
 
 
+@pytest.mark.long
 def test_opaque_messages_are_a_table_of_bronze_each_once(spark: SparkSession, tmp_path: Path) -> None:
     buzzer = [OpaqueMessage("quiz", b"\x00\xff", b"table 7", 17), OpaqueMessage("quiz", b"late", b"", 18)]
     journals = tmp_path / "data"

@@ -175,6 +175,7 @@ def test_a_commit_of_delta_names_only_what_changed(tmp_path: Path) -> None:
     assert json.loads(added["stats"])["minValues"] == {"sequence": 156, "kind": 0}
 
 
+@pytest.mark.long
 def test_metadata_of_iceberg_stay_few(tmp_path: Path) -> None:
     table = new_table(tmp_path, "iceberg")
     for number in range(33):
@@ -330,6 +331,7 @@ def agree(spark: SparkSession, lake: Lake) -> None:
             assert shown(name, table) == own, (name, table.name)
 
 
+@pytest.mark.long
 def test_a_market_is_the_same_in_every_format(spark: SparkSession, tmp_path: Path) -> None:
     market = write_market(tmp_path / "market", receivers=1, events=60, symbols=2, span_s=600)
     lake = lake_in_both(tmp_path / "lake")

@@ -126,7 +126,7 @@ def test_an_arbiter_that_comes_back_says_the_same(window: int) -> None:
 
 @pytest.mark.parametrize("mutant", FLOOR_MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mistake_is_caught(mutant: Mutant) -> None:
-    for seed in range(1, SEEDS + 1):
+    for seed in (2, 1, *range(3, SEEDS + 1)):
         broken = first_breach(world_of(seed, floor=True), seed, mutant.build)
         if broken:
             assert broken.startswith("T"), broken

@@ -97,6 +97,7 @@ def test_every_receiver_asks_for_what_it_lost(receivers: int, messages: int) -> 
     assert result.repairs_per_ack == pytest.approx(expected / (1 - 0.005), rel=0.1)
 
 
+@pytest.mark.long
 def test_losses_on_a_tree_cost_more_requests_each() -> None:
     alone = run_original(replace(PAPER, messages=5_000))
     tree = run_original(replace(PAPER, messages=5_000, tree=True))

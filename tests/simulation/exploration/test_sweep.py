@@ -44,8 +44,8 @@ def classes(bounds: Bounds) -> int:
     "bounds",
     [
         TINY,
-        RACE,
-        RESTARTS,
+        pytest.param(RACE, marks=pytest.mark.long),
+        pytest.param(RESTARTS, marks=pytest.mark.long),
         replace(TINY, eager=False, gathered_votes=False),
         replace(TINY, tokens=2, requests=True),
     ],

@@ -90,6 +90,7 @@ def test_what_agrees(row: Beside, agrees: bool | None) -> None:  # noqa: FBT001
     assert row.agrees is agrees
 
 
+@pytest.mark.long
 def test_the_figures_of_the_page_in_short() -> None:
     rows = page_figures(1, HERE, 300)
     assert [row.figure for row in rows if not row.agrees] == []
