@@ -104,11 +104,13 @@ class Gateway:
         command = [sys.executable, "-m", "isocast", *words]
         out = subprocess.DEVNULL
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=out, text=True)  # noqa: S603 - our own
+        said = []
         for line in self._process.stderr or ():
+            said.append(line)
             if " at 127.0.0.1:" in line:
                 self.door = f"http://127.0.0.1:{line.rpartition(':')[2].strip()}"
                 return
-        sys.exit(f"the gateway of {source} ended with {self._process.wait()}")
+        sys.exit(f"the gateway of {source} ended with {self._process.wait()}: {''.join(said)}")
 
     def stop(self) -> None:
         """End it in order."""
@@ -213,13 +215,12 @@ def delays(record: FloorRecord, began_ns: int, period_ns: int) -> dict[str, Any]
 
 
 def expected_tokens(market: Market) -> float:
-    """Without losses: the report of t is in token r, r + m - 1 confirms, and the word about that is in a token as well.
+    """Without losses: t is reported in token r, token r + m - 1 calls r stable, and the word of that is in a token, too.
 
-    A message of the owner, published when its token is released, is in the next token that is issued: a release is
-    Δ_A behind its token, so that many periods and one.
+    What is published when a token is released is in the next one that is issued, Δ_A/τ_t periods behind, and one.
     """
     timing = market.timing
-    behind = -(-timing.release_delay_ns // timing.token_period_ns) + 1
+    behind = timing.release_delay_ns // timing.token_period_ns + 1
     return 2 * behind + RECEIVERS - 1
 
 
@@ -230,7 +231,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     def offering(_: Market, config: Path) -> list[list[str]]:
         return [[sys.executable, __file__, _CHILD, str(config), *words]]
 
-    text = ring_market(RECEIVERS, 4, mtu=1_500, window=4_096, tables=FLOOR)
+    text = ring_market(RECEIVERS, 4, mtu=1_500, window=4_096, lines=RECEIVERS, tables=FLOOR)
     with folder() as place:
         market, answers, cpu, _ = run_with(text, place, offering, PATIENCE_S, with_sources=True)
         if not answers[0]:
