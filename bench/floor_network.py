@@ -215,7 +215,7 @@ def delays(record: FloorRecord, began_ns: int, period_ns: int) -> dict[str, Any]
 
 
 def expected_tokens(market: Market) -> float:
-    """Without losses: t is reported in token r, token r + m - 1 calls r stable, and the word of that is in a token, too.
+    """Without losses: t is reported in token r, token r + m - 1 calls r stable, and the word of that is in a token.
 
     What is published when a token is released is in the next one that is issued, Δ_A/τ_t periods behind, and one.
     """
