@@ -272,7 +272,7 @@ def main(words: Sequence[str]) -> int:
         config, orders, traders, batch = words[1:]
         print(json.dumps(asyncio.run(drive(Path(config), int(orders), int(traders), int(batch)))))
         return 0
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--orders", type=int, default=20_000)
     parser.add_argument("--traders", type=int, default=8, help="at each gateway")
