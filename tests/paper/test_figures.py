@@ -1,7 +1,7 @@
 """The figures of the design, from `scenarios/paper/*.toml`, and other parameters against closed forms.
 
 Every run is a function of its seed, so nothing here is a matter of luck; sizes are chosen so that the tolerance is four
-standard deviations of the figure or more, or else the full file runs under `long`.
+standard deviations of the figure or more, or else the full file runs under `soak`.
 """
 
 from __future__ import annotations
@@ -266,30 +266,30 @@ def test_latency(loss: float, delay: float, gate: str) -> None:
 # ---- full size
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("order, expected", [("arrival", 0.600), ("shuffle", 0.503)])
 def test_london_against_sydney_on_a_ring(order: str, expected: float) -> None:
     assert figure(f"ring-{order}").first_wins["London"] == pytest.approx(expected, abs=0.005)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_timed_without_loss_in_full() -> None:
     assert figure("timed-p0-rate10").control_per_message == pytest.approx(0.0360, rel=0.03)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_timed_with_loss_in_full() -> None:
     assert figure("timed-loss-rate100").control_per_message == pytest.approx(0.127, rel=0.03)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_requests_and_repairs_in_full() -> None:
     report = figure("recovery-k30")
     assert report.nacks_per_token == pytest.approx(4.39, rel=0.03)
     assert report.repairs_per_token == pytest.approx(5.69, rel=0.03)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_false_reformations_of_a_small_ring_in_full() -> None:
     report = figure("false-reformation-small")
     assert report.false_reformations_per_token == pytest.approx(0.0353, rel=0.1)

@@ -34,7 +34,7 @@ from isocast.terms.topology import FIBRE_KM_PER_MS
 SIGMAS = 4
 TOKENS = 1_500
 
-sizes = pytest.mark.parametrize("size", [1, pytest.param(20, marks=pytest.mark.long)])
+sizes = pytest.mark.parametrize("size", [1, pytest.param(20, marks=pytest.mark.soak)])
 """Times as many tokens: the statistical bound becomes as narrow as what the arrays leave out."""
 
 
