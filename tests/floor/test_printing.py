@@ -9,7 +9,7 @@ from isocast.floor.arbiter import PublishPrints, TradesConfirmed, Truncated
 from isocast.floor.corrections import Correction
 from isocast.floor.events import AuctionKind, Bid, Directory, Lot, Order, Phase, Status, Take, Trade
 from isocast.floor.machine import Floor
-from isocast.floor.printing import FirstPrints, amends, print_key, printed, prints, tape_topic
+from isocast.floor.printing import FirstPrints, amends, is_on_tape, print_key, printed, prints, tape_topic
 from isocast.floor.reporting import FloorReport, decode_report, encode_report
 from isocast.terms.market import EventFlag, EventKind, Side
 from isocast.ticker.records import TapeFault, TradeState
@@ -200,3 +200,17 @@ def test_a_correction_counts_once_on_the_tape_and_for_readers() -> None:
         standing.append((int(row["price"]), int(row["quantity"]), bool(row["state"] & TradeState.CANCELLED)))
     assert standing == [(100, 60, False), (90, 50, False), (90, 50, False), (90, 50, True), (90, 50, True)]
     assert not any(tape.faults.counts.values())
+
+
+def test_prints_and_corrections_of_a_floor_are_told_from_everything_else() -> None:
+    """By the code where it belongs, and the kind: other bytes may have the same letters."""
+    trade = Trade(7, "ISO", 100, 60, 1, 2)
+    right, void = Correction(trade, 1, 90, 50, 0), Correction(trade, 1, 0, 0, 0)
+    own = [prints(CODE, 1, [trade]), amends(CODE, 2, [right]), amends(CODE, 2, [void])]
+    assert all(is_on_tape(CODE, events.tobytes()) for events in own)
+    quote = own[0].copy()
+    quote["kind"] = EventKind.QUOTE
+    elsewhere = prints("XLON", 1, [trade])
+    elsewhere["symbol"] = CODE.encode()
+    others = [quote.tobytes(), elsewhere.tobytes(), CODE.encode(), b""]
+    assert not any(is_on_tape(CODE, payload) for payload in others)

@@ -33,6 +33,7 @@ __all__ = [
     "amend_key",
     "amended",
     "amends",
+    "is_on_tape",
     "is_printable",
     "print_key",
     "printed",
@@ -94,6 +95,11 @@ def printed(floor: str, payload: bytes | memoryview) -> EventArray:
 def amended(floor: str, payload: bytes | memoryview) -> EventArray:
     """The same of corrections and cancels."""
     return _ours(floor, payload, *_AMENDMENTS)
+
+
+def is_on_tape(floor: str, payload: bytes | memoryview) -> bool:
+    """Whether a block has any of them: asked of every message of a market, and most have none."""
+    return bool(len(_ours(floor, payload, *_PRINTED)))
 
 
 def _ours(floor: str, payload: bytes | memoryview, *kinds: EventKind) -> EventArray:

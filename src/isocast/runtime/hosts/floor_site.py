@@ -34,7 +34,7 @@ from isocast.floor.arbiter import (
 )
 from isocast.floor.corrections import correction_topic
 from isocast.floor.following import FloorMessage
-from isocast.floor.printing import amended, amends, printed, prints, tape_topic
+from isocast.floor.printing import amends, is_on_tape, prints, tape_topic
 from isocast.floor.reporting import encode_report, report_topic
 from isocast.ring.ledger import LogEntry
 from isocast.ring.receiver import Receiver
@@ -236,7 +236,7 @@ class FloorSite:
                 for message in read_opaque_or_none(payload) or ()
                 if message.topic in topics
             ]
-        if len(printed(code, payload)) or len(amended(code, payload)):
+        if is_on_tape(code, payload):
             return [FloorMessage(sequence, tape_topic(code), payload)]
         return []
 
