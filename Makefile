@@ -39,10 +39,10 @@ setup: $(VENV)/.installed-dev ## Make .venv with everything that demo, test and 
 demo: $(VENV)/.installed-run ## Run a whole market as processes of this machine, live in the terminal
 	@$(BIN)/isocast demo $(ARGS)
 
-test: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the tests (at most 15 minutes on 2 cores)
+test: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the tests (15 to 20 minutes on 2 cores)
 	$(PYTEST) -m 'not long and not soak' $(ARGS)
 
-test-long: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the long tests (at most 40 minutes on 2 cores)
+test-long: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the long tests (some 40 minutes on 2 cores)
 	$(PYTEST) -m long --timeout 2400 $(ARGS) $(NONE_IS_FINE)
 
 check: $(VENV)/.installed-dev ## Lint, check formatting, types and layers
