@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# Processes of tests that compute, one for each core; one more runs the tests that wait for real time.
+# Processes of tests that compute, one for each core; two more run the tests that wait for real time.
 JOBS ?= 2
 FUZZ_SECONDS ?= 60
 BIN := $(VENV)/bin
@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 BENCH_PARTS := bench/markets.py bench/lake_engines.py bench/lake_market.py bench/scratch.py
 
 # tests/conftest.py says which tests run in which process.
-PYTEST := $(BIN)/pytest -n $(shell expr $(JOBS) + 1)
+PYTEST := $(BIN)/pytest -n $(shell expr $(JOBS) + 2)
 # A marker that nothing carries yet is no failure (pytest says 5); anything else is.
 NONE_IS_FINE := || { status=$$?; [ $$status -eq 5 ] && echo "No test carries this marker."; }
 

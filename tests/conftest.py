@@ -117,7 +117,7 @@ REAL_TIME = (
         )
     ),
 )
-"""Tests over real sockets, clocks and processes: they mostly wait. The first process runs them, the longest first."""
+"""Tests over real sockets, clocks and processes: they mostly wait. The first processes run them, the longest first."""
 
 MARKETS_BESIDE_SPARK = ("tests/lake/test_archive_source.py", "tests/lake/test_publish_sink.py")
 """They run a market, too, but in the process that has Java."""
@@ -125,7 +125,8 @@ MARKETS_BESIDE_SPARK = ("tests/lake/test_archive_source.py", "tests/lake/test_pu
 HEAVY = ("tests/lake/", "tests/swarm/", "tests/properties/", "tests/paper/", "tests/simulation/", "tests/cli/")
 """What computes for long starts early in the other processes, so that no process ends long before another."""
 
-WAITING_PROCESS = "gw0"
+WAITING_PROCESSES = frozenset({"gw0", "gw1"})
+"""Two: a market that is tested waits for two thirds of the time."""
 NICENESS = 10
 """Of the processes that compute: what has to be in time goes before."""
 
@@ -147,9 +148,9 @@ class TogetherScheduling(LoadScopeScheduling):  # type: ignore[misc]
     A file says `xdist_group("name")`; all that is in tests/lake shares one Java; a file with a fixture for the whole
     module is a scope of its own. (`--dist loadgroup` would do the first, but since pytest 9.2 it finds no group.)
 
-    The first process takes scopes from the front of the queue, where tests wait for real time; the others from its
-    back, where tests compute, at a lower priority. So one market at most runs at a time, its processes get the
-    processor when they need it, and the others compute while it waits. They meet in the middle of the queue.
+    The first two processes take scopes from the front of the queue, where tests wait for real time; the others from
+    its back, where tests compute, at a lower priority. So two markets at most run at a time, their processes get the
+    processor when they need it, and the others compute while they wait. They meet in the middle of the queue.
     """
 
     def __init__(self, config: pytest.Config, log: object) -> None:
@@ -161,7 +162,7 @@ class TogetherScheduling(LoadScopeScheduling):  # type: ignore[misc]
         return scope_of(file) or nodeid
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if node.gateway.id != WAITING_PROCESS:
+        if node.gateway.id not in WAITING_PROCESSES:
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
 
@@ -196,7 +197,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> TogetherS
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """A process that computes lets those that wait go before."""
-    if xdist.get_xdist_worker_id(session) not in {"master", WAITING_PROCESS}:
+    if xdist.get_xdist_worker_id(session) not in {"master", *WAITING_PROCESSES}:
         os.nice(NICENESS)
 
 
