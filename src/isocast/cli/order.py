@@ -20,7 +20,8 @@ from isocast.terms.errors import ConfigurationError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from isocast.runtime.client.trader import OrderReport, Trader
+    from isocast.runtime.client.trader import Trader
+    from isocast.runtime.client.trading_answers import OrderReport
 
 __all__ = ["Place", "app", "report_fields", "show_one"]
 
