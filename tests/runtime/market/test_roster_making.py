@@ -12,7 +12,7 @@ from tests.security.rosters import identity
 from isocast.runtime.market.key_files import init_keys
 from isocast.runtime.market.model import Market
 from isocast.runtime.market.roster_files import (
-    CustomersReader,
+    KeysCounting,
     NewsReader,
     load_book,
     load_identity,
@@ -135,7 +135,7 @@ def test_anothers_root_does_not_sign(keyed: Market) -> None:
 
 def test_a_program_that_nobody_tells_looks_for_itself(keyed: Market) -> None:
     now = [0.0]
-    reader = NewsReader(keyed, load_book(keyed), lambda: now[0])
+    reader = NewsReader(keyed, load_book(keyed), clock=lambda: now[0])
     b, public = keyed.node("b").node, load_identity(keyed, "b").public
     assert reader.key_of(b, 1) == public
     renew_roster(keyed, RosterWish(extend=("a",), valid_ns=2 * 10**18))
@@ -151,7 +151,7 @@ def test_a_program_that_nobody_tells_looks_for_itself(keyed: Market) -> None:
 
 def test_a_customer_looks_now_and_then_and_believes_the_roster_before(keyed: Market) -> None:
     now = [0.0]
-    reader = CustomersReader(keyed, load_book(keyed), lambda: now[0])
+    reader = NewsReader(keyed, load_book(keyed), KeysCounting.TWO_NEWEST, looks_unasked=True, clock=lambda: now[0])
     b, public = keyed.node("b").node, load_identity(keyed, "b").public
     renew_roster(keyed, RosterWish(extend=("a",), valid_ns=2 * 10**18))
     now[0] = 1.0
