@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.box_office import when
-from isocast.cli.databases import address_of, needing_extra
+from isocast.cli.databases import BooksUrl, address_of, needing_extra
 from isocast.cli.options import Config, Count, Flag
 from isocast.cli.render import line, note, show_json, show_table, working
 from isocast.orders.accounts import amount_text, cash, is_house, name_of, parse_amount, parse_sum, shares
@@ -51,10 +51,7 @@ class Kept:
     """Where the books are."""
 
     config: Config = None
-    """The market's TOML file."""
-    database: str | None = None
-    """Where the books are kept: sqlite:///FILE or postgresql://USER@HOST/NAME; left out, a file of the market's data
-    directory."""
+    database: BooksUrl = None
 
     def url(self) -> str:
         """Where they are; ConfigurationError for a password that everybody could see."""

@@ -55,8 +55,6 @@ def send(*, config: Config = None, name: str) -> int:
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The receiver whose journal it follows.
     """
@@ -75,8 +73,6 @@ def status(*, config: Config = None, json: Flag = False) -> int:
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of a table.
     """
@@ -132,8 +128,6 @@ def plan(path: Path, /, *, config: Config = None) -> int:
     ----------
     path
         The plan, TOML or JSON, as `isocast plan stripes --from OLD --out NEW` writes it.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     """
     from isocast.runtime.edge.narrow.plan_change import PlanChange
     from isocast.runtime.edge.narrow.plans import load_plan

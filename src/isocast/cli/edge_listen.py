@@ -73,8 +73,6 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be: its address is where groups are joined.
     rate

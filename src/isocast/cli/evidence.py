@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import Flag, MarketFile
 from isocast.cli.render import line, show_json, show_table
 from isocast.terms.quantities import counted
 
@@ -28,7 +28,7 @@ class _Proof(NamedTuple):
     file: str
 
 
-def evidence(*, config: Config = None, json: Flag = False) -> int:
+def evidence(*, config: MarketFile = None, json: Flag = False) -> int:
     """Show the proofs of broken promises that a market's nodes keep, each verified with the roster.
 
     A proof is two contents of one token, or two receipts for one token, that one site signed in one stripe and epoch.

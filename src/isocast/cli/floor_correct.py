@@ -70,8 +70,6 @@ def correct(  # noqa: PLR0913 - a command
         How long the proposal counts.
     floor
         The floor's code; the only one, if left out.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of text.
     """
@@ -110,8 +108,6 @@ def countersign(file: Path, journal: Path, /, *, operator_key: Path, config: Con
         A site's journal, better not the one that the proposal was made from. It may be in use.
     operator_key
         The file of your private key, identity-NAME.key.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of text.
     """

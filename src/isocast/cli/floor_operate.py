@@ -41,8 +41,6 @@ def open_floor(
     phase
         In which everything is to be then: open, or pre-open for an opening auction; if left out, what the floor's
         sessions say, or open where it has none.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of text.
     """
@@ -76,8 +74,6 @@ def session(date: str, code: str | None = None, /, *, config: Config = None, jso
         The day at the floor's place, as 2026-11-27, or today.
     code
         Of the floor; the only one, if left out.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of a table.
     """
@@ -142,8 +138,6 @@ def phase(
         Of the floor; the only one, if left out.
     symbol
         Only this one; may be given several times.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of text.
     """

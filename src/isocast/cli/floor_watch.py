@@ -223,8 +223,6 @@ def watch(
         Of the floor, such as XISO; the only one, if left out.
     symbol
         Whose book is shown; the first, if left out.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     seconds
         End after so long.
     json

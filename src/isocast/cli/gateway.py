@@ -67,8 +67,6 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be; its address is where requests are heard.
     group
@@ -162,8 +160,6 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be.
     port

@@ -66,8 +66,6 @@ def take_in(  # noqa: PLR0913 - where from, where to, until when
         Where Kafka is: host:port, several with commas between them.
     topic
         The topic to read.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     source
         The source of the market at which to publish.
     group
@@ -138,8 +136,6 @@ def out(  # noqa: PLR0913 - where from, where to, until when
         Where Kafka is: host:port, several with commas between them.
     topic
         The topic to write; it must exist, with a partition for each stripe of the market.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be; if left out, the first that nobody is yet.
     as_

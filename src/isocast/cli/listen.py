@@ -89,8 +89,6 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         Which customer of the file to be, with a share of its own at the doors; if left out, a guest, which needs the
         edge key and no seat.

@@ -99,8 +99,6 @@ def _command(  # noqa: PLR0913 - what, where, how it is written, and whether it 
     ----------
     file
         Events as JSON lines, CSV with a header, or records of 48 bytes; standard input if left out.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     source
         The primary or secondary source at whose door to publish: of several stripes, each event at that of its symbol.
         The only one of the market if left out.

@@ -74,8 +74,6 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     ----------
     files
         Files, each with =FLOOR behind it unless --as says it for all.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     floor
         The source at which files are published that name none.
     speed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from isocast.cli.node_run import processes_of
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import Config, Flag, MarketFile
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -66,8 +66,6 @@ def status(*, config: Config = None, stripe: Stripe = None, json: Flag = False) 
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Only the ring of this stripe.
     json
@@ -102,8 +100,6 @@ def drain(name: str, /, *, config: Config = None, stripe: Stripe = None, undo: F
     ----------
     name
         The receiver, in all its stripes; NAME.s1 in stripe 1 alone.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Only its process in this stripe.
     undo
@@ -129,8 +125,6 @@ def add(name: str, /, *, config: Config = None, stripe: Stripe = None, order: Or
     ----------
     name
         The receiver, in all its stripes; NAME.s1 in stripe 1 alone.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Only its process in this stripe.
     order
@@ -145,7 +139,7 @@ def add(name: str, /, *, config: Config = None, stripe: Stripe = None, order: Or
 
 
 @app.command
-def remove(name: str, /, *, config: Config = None, stripe: Stripe = None, order: OrderFile = None) -> int:
+def remove(name: str, /, *, config: MarketFile = None, stripe: Stripe = None, order: OrderFile = None) -> int:
     """Take a primary receiver out of U, alive or dead: its vote no longer counts, and nobody waits for it.
 
     One that lost its disk has forgotten what it promised: remove it, give its table another number, start it with
@@ -182,8 +176,6 @@ def restart(*names: str, config: Config = None) -> int:
     ----------
     names
         Which nodes, in all their stripes, or NAME.s1 in stripe 1 alone; without names all that are up on this machine.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     """
     from isocast.runtime.market.file import load_market
     from isocast.runtime.market.finding import find_market
@@ -227,8 +219,6 @@ def force(*names: str, config: Config = None, stripe: Stripe = None, order: Orde
     ----------
     names
         The receivers that are left, all of them up: two or more.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Whose ring: must be given where there are several.
     order
@@ -276,8 +266,6 @@ def order_(
         The receiver; for force, all that are left.
     out
         The file to write.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         In which stripe: must be given where there are several.
     hours

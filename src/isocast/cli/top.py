@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import Flag, MarketFile
 from isocast.cli.render import show_json
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -45,7 +45,7 @@ top = App(name="top", help_epilogue=_EXAMPLES)
 @top.default
 def _top(
     *,
-    config: Config | None = None,
+    config: MarketFile = None,
     url: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     authority: Path | None = None,
     token_file: Path | None = None,
