@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.box_office import when
 from isocast.cli.databases import BooksUrl, address_of, needing_extra
 from isocast.cli.options import Config, Count, Flag
-from isocast.cli.render import line, note, show_json, show_table, working
+from isocast.cli.render import line, note, show_json, show_table, when, working
 from isocast.orders.accounts import amount_text, cash, is_house, name_of, parse_amount, parse_sum, shares
 from isocast.orders.controls import Block, BlockScope
 from isocast.orders.desk import Scope

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,7 @@ from cyclopts.validators import Number
 from isocast.cli.certs import CertificateDays, certify
 from isocast.cli.databases import BooksUrl, address_of, needing_extra
 from isocast.cli.options import Config, Count, Flag, Seconds
-from isocast.cli.render import line, note, show_json, show_table
+from isocast.cli.render import line, note, show_json, show_table, when
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from isocast.runtime.box_office.office import BoxOffice, Enrolment, Order
     from isocast.runtime.market.model import Market
 
-__all__ = ["app", "when"]
+__all__ = ["app"]
 
 app = App(
     name="box-office",
@@ -612,13 +611,6 @@ def run(
 
 
 # ---- what commands share
-
-
-def when(instant: int) -> str:
-    """An instant as people write it."""
-    from isocast.terms.instants import SECOND
-
-    return datetime.fromtimestamp(instant // SECOND, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _amount(text: str) -> tuple[int, str]:
