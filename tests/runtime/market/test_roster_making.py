@@ -161,3 +161,16 @@ def test_a_customer_looks_now_and_then_and_believes_the_roster_before(keyed: Mar
     assert reader.key_of(b, 2) == public
     now[0] = 11.0
     assert [reader.key_of(b, serial) for serial in (1, 2)] == [None, None]
+
+
+def test_whoever_weighs_lies_goes_by_no_key_that_was_replaced(keyed: Market) -> None:
+    """At an old token the old key counts for those who follow the sequence: a server does not."""
+    b, old = keyed.node("b").node, load_identity(keyed, "b").public
+    new = rotate_identity(keyed, "b")
+    follower = NewsReader(keyed, load_book(keyed))
+    server = NewsReader(keyed, load_book(keyed), KeysCounting.NEWEST)
+    assert (follower.key_of(b, 1, 5), server.key_of(b, 1, 5)) == (old, old)
+    renew_roster(keyed, RosterWish((IdentityRequest("b", new.public, new.exchange),)))
+    follower, server = NewsReader(keyed, load_book(keyed)), NewsReader(keyed, load_book(keyed), KeysCounting.NEWEST)
+    assert (follower.key_of(b, 1, 5), server.key_of(b, 1, 5)) == (old, None)
+    assert (follower.key_of(b, 2, 5), server.key_of(b, 2, 5)) == (new.public, new.public)
