@@ -55,11 +55,10 @@ class Kept:
     def url(self) -> str:
         """Where they are; ConfigurationError for a password that everybody could see."""
         from isocast.runtime.disk.database import sqlite_url
-        from isocast.runtime.market.file import load_market
-        from isocast.runtime.market.finding import find_market
+        from isocast.runtime.market.file import open_market
 
         given = address_of(self.database, DATABASE)
-        return given or sqlite_url(load_market(find_market(self.config)).directory_of("accounts") / "accounts.db")
+        return given or sqlite_url(open_market(self.config).directory_of("accounts") / "accounts.db")
 
     @contextmanager
     def place(self) -> Iterator[AccountsDatabase]:

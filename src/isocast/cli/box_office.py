@@ -49,10 +49,9 @@ class Books:
 
     def market(self) -> Market:
         """Whose they are."""
-        from isocast.runtime.market.file import load_market
-        from isocast.runtime.market.finding import find_market
+        from isocast.runtime.market.file import open_market
 
-        return load_market(find_market(self.config))
+        return open_market(self.config)
 
     def url(self, market: Market) -> str:
         """Where they are; ConfigurationError for a password that everybody could see."""

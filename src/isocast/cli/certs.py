@@ -147,10 +147,9 @@ def certify(service: str, role: str, hosts: Sequence[str], market: Market, days:
 
 
 def _market(config: ConfigAtRest) -> Market:
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    return load_market(find_market(config, running=False))
+    return open_market(config, running=False)
 
 
 def _as_json(market: Market, files: Sequence[CertificateFile]) -> dict[str, object]:

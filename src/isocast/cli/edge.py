@@ -77,10 +77,9 @@ def status(*, config: Config = None, json: Flag = False) -> int:
         Print one JSON object instead of a table.
     """
     from isocast.runtime.edge.narrow.plan_change import PlanChange, edges_of
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     change = PlanChange(market)
     views, repairs = shutdown.run(change.views()), shutdown.run(change.repairs())
     names = [plan.name for plan in edges_of(market)]
@@ -131,11 +130,10 @@ def plan(path: Path, /, *, config: Config = None) -> int:
     """
     from isocast.runtime.edge.narrow.plan_change import PlanChange
     from isocast.runtime.edge.narrow.plans import load_plan
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.operator_door import OperatorError
 
-    market, wanted = load_market(find_market(config)), load_plan(path)
+    market, wanted = open_market(config), load_plan(path)
     change = PlanChange(market, told=lambda what: note(f"isocast: waiting for {what}"))
     try:
         views = shutdown.run(change.apply(wanted))

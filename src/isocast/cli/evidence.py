@@ -44,10 +44,9 @@ def evidence(*, config: MarketFile = None, json: Flag = False) -> int:
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    market = load_market(find_market(config, running=False))
+    market = open_market(config, running=False)
     proofs = _proofs(market)
     proven = [proof for proof in proofs if proof.proven]
     if json:

@@ -44,11 +44,10 @@ def open_floor(
     json
         Print one JSON object instead of text.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.floor_change import find_floor, opening, publish_events
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     floor = find_floor(market, code)
     if phase is None and floor.hours.has_sessions:
         return _publish_session(market, floor, None, lists=True, json=json)
@@ -77,11 +76,10 @@ def session(date: str, code: str | None = None, /, *, config: Config = None, jso
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.floor_change import find_floor
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     return _publish_session(market, find_floor(market, code), _day(date), lists=False, json=json)
 
 
@@ -141,12 +139,11 @@ def phase(
     json
         Print one JSON object instead of text.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.floor_change import find_floor, phase_change, publish_events
 
     chosen = _phase(name)
-    market = load_market(find_market(config))
+    market = open_market(config)
     floor = find_floor(market, code)
     shutdown.run(publish_events(market, floor, phase_change(floor, chosen, symbol)))
     if json:

@@ -55,11 +55,10 @@ def init(*, config: ConfigAtRest = None, json: Flag = False) -> int:
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.market.key_files import init_keys
 
-    market = load_market(find_market(config, running=False))
+    market = open_market(config, running=False)
     files = init_keys(market)
     made = sum(file.made for file in files)
     if json:
@@ -91,11 +90,10 @@ def check(*, config: ConfigAtRest = None, node: str | None = None, json: Flag = 
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.market.key_files import check_keys
 
-    market = load_market(find_market(config, running=False))
+    market = open_market(config, running=False)
     files = check_keys(market, None if node is None else _plan(market, node))
     faults = sum(bool(file.fault) for file in files)
     if json:
@@ -446,10 +444,9 @@ def _tell(market: Market, *, whole: bool) -> int:
 
 
 def _market(config: Path | None, *, running: bool = False) -> Market:
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    market = load_market(find_market(config, running=running))
+    market = open_market(config, running=running)
     if not market.security.signatures:
         rule = "is false: this market has no roster; remove the key, and run isocast keys init"
         raise ConfigurationError(market.file, "security.signatures", rule)

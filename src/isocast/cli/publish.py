@@ -117,12 +117,11 @@ def _command(  # noqa: PLR0913 - what, where, how it is written, and whether it 
     """
     from isocast.runtime.client.message_cutter import FULL, MessageCutter
     from isocast.runtime.client.publisher import Publisher
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.net.door import DoorError
 
     prefix = _prefix(key_prefix)
-    market = load_market(find_market(config))
+    market = open_market(config)
     source = source or _only_source(market)
     door = Publisher(market, source, patience_s=patience)
     began = monotonic()

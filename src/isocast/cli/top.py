@@ -100,11 +100,10 @@ def _targets(
         return "", [replace(_target(text), tls=tls, token=token) for text in urls]
     if authority is not None or token_file is not None:
         raise ConfigurationError("command line", "--token-file", "a market's file names its own: give it with --url")
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.market.model import NodeRole
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     targets = [
         node_target(market, plan, may_be_away=plan.role is NodeRole.CUSTOMER and not plan.start)
         for plan in market.nodes

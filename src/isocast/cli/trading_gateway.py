@@ -98,8 +98,7 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
     from contextlib import suppress
 
     from isocast.runtime.disk.database import sqlite_url
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.net.kernel import forbid_dumps
     from isocast.runtime.operate.floor_change import find_floor
     from isocast.runtime.operate.supervisor import end_with_supervisor
@@ -109,7 +108,7 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
         from isocast.runtime.accounts.desk import DeskPace
         from isocast.runtime.accounts.serving import GatewayPlan, serve_gateway
         from isocast.runtime.accounts.trading import DeskSettings
-    market = load_market(find_market(config))
+    market = open_market(config)
     table = find_floor(market, floor)
     if not market.dumpable:
         forbid_dumps()  # Before a key is read.
@@ -215,8 +214,7 @@ def certificate(
     json
         Print one JSON object instead of a line.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.market.tls_files import TRADING_GATEWAY
 
-    return certify(TRADING_GATEWAY, "gateway", hosts, load_market(find_market(config)), days, as_json=json)
+    return certify(TRADING_GATEWAY, "gateway", hosts, open_market(config), days, as_json=json)
