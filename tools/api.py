@@ -32,7 +32,7 @@ def section(name: str) -> str:
     value = getattr(isocast, name)
     if inspect.isclass(value):
         lines = [f"## {name}\n", *_text(value.__doc__), ""]
-        rows = [f"- `{member}`: {_joined(text)}" for member, text in _attributes(value)]
+        rows = [f"- `{member}`" + (f": {_joined(text)}" if text else "") for member, text in _attributes(value)]
         lines += [*rows, ""] if rows else []
         for member, method in _methods(value):
             lines += [

@@ -30,15 +30,8 @@ if TYPE_CHECKING:
     from isocast.runtime.client.received import BatchKind, ReceivedBatch, ReceivedMessage
     from isocast.runtime.client.replay import ReplayReport
     from isocast.runtime.client.sealed_bids import KeptBid
-    from isocast.runtime.client.trader import (
-        Balance,
-        OpenLot,
-        OpenOffer,
-        OrderReport,
-        TradedSymbol,
-        Trader,
-        TraderOrder,
-    )
+    from isocast.runtime.client.trader import Trader, TraderOrder
+    from isocast.runtime.client.trading_answers import Balance, OpenLot, OpenOffer, OrderReport, TradedSymbol
     from isocast.terms.errors import (
         ConfigurationError,
         IsocastError,
@@ -98,13 +91,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "KeptBid": "isocast.runtime.client.sealed_bids",
-    "Balance": "isocast.runtime.client.trader",
+    "Balance": "isocast.runtime.client.trading_answers",
     "BlockingOrder": "isocast.runtime.client.blocking_trader",
     "BlockingTrader": "isocast.runtime.client.blocking_trader",
-    "OpenLot": "isocast.runtime.client.trader",
-    "OpenOffer": "isocast.runtime.client.trader",
-    "OrderReport": "isocast.runtime.client.trader",
-    "TradedSymbol": "isocast.runtime.client.trader",
+    "OpenLot": "isocast.runtime.client.trading_answers",
+    "OpenOffer": "isocast.runtime.client.trading_answers",
+    "OrderReport": "isocast.runtime.client.trading_answers",
+    "TradedSymbol": "isocast.runtime.client.trading_answers",
     "Trader": "isocast.runtime.client.trader",
     "TraderOrder": "isocast.runtime.client.trader",
     "TraderLostError": "isocast.terms.errors",

@@ -27,6 +27,7 @@ from isocast.ring.effects import (
     Effect,
     EntryCompleted,
     FairnessFaulted,
+    FetchCheckpoint,
     Multicast,
     Release,
     RingSuspected,
@@ -36,7 +37,7 @@ from isocast.ring.effects import (
 from isocast.ring.receiver import Mode
 from isocast.terms.ids import NO_EPOCH
 from isocast.terms.timing import Gate
-from isocast.wire.packets import Nack, NewRing, Pending, Receipt, Suspicion, Token
+from isocast.wire.packets import Nack, NewRing, Pending, Range, RangeReply, Receipt, Suspicion, Token
 
 
 def chain_of(tokens: int) -> Chain:
@@ -173,6 +174,17 @@ def test_pending_of_another_epoch_says_nothing() -> None:
         machine.take(T(1) + 48 * MS + step * RETRY_S)
         machine.on_pending(Pending(0, NEXT_EPOCH, 1, 1), T(1) + 48 * MS + step * RETRY_S + MS)
     assert machine.unanswered == 1
+
+
+def test_while_it_searches_for_a_checkpoint_nobody_counts_as_silent() -> None:
+    """Whoever was asked has answered that it let go what is missing."""
+    machine, now = follower(), T(1) + MS
+    for sender in (1, 2):
+        machine.on_range_reply(RangeReply(0, EPOCH, sender, Range.TOKENS, 1, 19, 9), now)
+    effects = machine.take(now)
+    assert [effect for effect in effects if isinstance(effect, FetchCheckpoint)]
+    assert not [effect for effect in effects if isinstance(effect, RingSuspected | SupportSilent)]
+    assert machine.unanswered == 0
 
 
 def test_members_without_receipts_are_not_its_affair() -> None:

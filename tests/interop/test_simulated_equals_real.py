@@ -27,8 +27,9 @@ from isocast.runtime.disk.outbox_store import open_outbox_store
 from isocast.runtime.disk.store_marker import StoreIdentity
 from isocast.runtime.hosts.process import NodeProcess
 from isocast.runtime.market.model import Market, NodeRole
+from isocast.simulation.recording import Recorder
 from isocast.simulation.scenario import Scenario, scenario_from_mapping
-from isocast.simulation.world import Build, Recorder, World
+from isocast.simulation.world import Build, World
 from isocast.terms.ids import Epoch, Label, NodeId, server_id, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventKind

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.orders.entry import EntryRule, entry_groups, entry_order, first_departure
+from isocast.orders.entry import EntryRule, entry_groups, entry_order
 
 KEY = bytes(range(16))
 ACCOUNTS = st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=40)
@@ -123,17 +123,3 @@ def test_in_a_batch_all_accounts_have_one_time() -> None:
 
 def test_nothing_enters_from_an_empty_token() -> None:
     assert [entry_groups([], KEY, rule) for rule in EntryRule] == [[], [], []]
-
-
-@given(st.lists(st.integers(0, 5), min_size=2, max_size=20), KEYS, st.data())
-def test_an_order_that_was_changed_is_found(accounts: list[int | None], key: bytes, data: st.DataObject) -> None:
-    order = entry_order(accounts, key, EntryRule.SHUFFLE)
-    assert first_departure(order, accounts, key, EntryRule.SHUFFLE) is None
-    first, second = sorted(data.draw(st.lists(st.integers(0, len(order) - 1), min_size=2, max_size=2, unique=True)))
-    order[first], order[second] = order[second], order[first]
-    assert first_departure(order, accounts, key, EntryRule.SHUFFLE) == first
-
-
-def test_an_order_that_ends_too_soon_is_found() -> None:
-    order = entry_order([1, 2, 3], KEY, EntryRule.SHUFFLE)
-    assert first_departure(order[:2], [1, 2, 3], KEY, EntryRule.SHUFFLE) == 2

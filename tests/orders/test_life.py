@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.orders.report_paths import path_faults
 
 from isocast.orders.desk import OrderStatus, ReportKind
-from isocast.orders.life import CHANGES_MAX, Change, ChangeKind, OrderLife, path_faults
+from isocast.orders.life import CHANGES_MAX, Change, ChangeKind, OrderLife
 from isocast.orders.needs import Side, fee, need
 from isocast.terms.errors import LocalProtocolError
 

@@ -6,8 +6,8 @@ import pytest
 
 from isocast.checks.facts import Fact, GroupHeaded, HandedBack, HeadChanged, Returned, Stalled, Unanswered
 from isocast.ring import effects
+from isocast.simulation.recording import LAYER_EFFECTS, layer_fact
 from isocast.simulation.transcript import describe_fact
-from isocast.simulation.world import LAYER_EFFECTS, layer_fact
 from isocast.terms.ids import Epoch
 
 E2 = Epoch(2, 65_537)

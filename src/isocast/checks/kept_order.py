@@ -1,20 +1,19 @@
-"""T8: every trader's order is kept, and nearness is worth no more at a place in the sequence than it must be.
+"""T8: every trader's order is kept.
 
 An account numbers what it enters, and the numbers rise. So an entry that stands in the sequence behind a later one of
-its own account has been overtaken; one that comes twice has not, and is T5's. Of the first places nothing can be said
-from one token: over many contests each pair of cities shares them as protocol.md §11 computes, within one in a hundred.
+its own account has been overtaken; one that comes twice has not, and is T5's. That nearness is worth no
+more than it must be cannot be said from one token: `studies.entry` counts it over many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
 from isocast.checks.floor_acts import FloorTranscript, FloorWrong
 
-__all__ = ["FIRST_PLACES_TOLERANCE", "KeptOrder", "PairShare", "first_places"]
+__all__ = ["KeptOrder"]
 
-FIRST_PLACES_TOLERANCE: Final = 0.01
 _ENTERING: Final = ("order", "lot", "commit", "bid", "take")
 _SEEN_MAX: Final = 4_096
 """Ids that are remembered of each account, to tell one that comes twice from one that was overtaken."""
@@ -51,22 +50,3 @@ class KeptOrder:
         if self._forgotten.get(account, -1) < number < highest:
             return f"entry {number} of account {account} stands behind its entry {highest}"
         return ""
-
-
-class PairShare(NamedTuple):
-    """How often the first of two cities was before the second."""
-
-    first: str
-    second: str
-    share: float
-    expected: float
-    """By protocol.md §11."""
-
-
-def first_places(pairs: Iterable[PairShare]) -> list[str]:
-    """The pairs whose first places are shared otherwise than they must be."""
-    return [
-        f"{one.first} is before {one.second} in {one.share:.3f} of the contests, and {one.expected:.3f} are due"
-        for one in pairs
-        if abs(one.share - one.expected) > FIRST_PLACES_TOLERANCE
-    ]

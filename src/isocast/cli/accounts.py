@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.box_office import when
-from isocast.cli.databases import address_of, needing_extra
+from isocast.cli.databases import BooksUrl, address_of, needing_extra
 from isocast.cli.options import Config, Count, Flag
-from isocast.cli.render import line, note, show_json, show_table, working
+from isocast.cli.render import line, note, show_json, show_table, when, working
 from isocast.orders.accounts import amount_text, cash, is_house, name_of, parse_amount, parse_sum, shares
 from isocast.orders.controls import Block, BlockScope
 from isocast.orders.desk import Scope
@@ -51,19 +50,15 @@ class Kept:
     """Where the books are."""
 
     config: Config = None
-    """The market's TOML file."""
-    database: str | None = None
-    """Where the books are kept: sqlite:///FILE or postgresql://USER@HOST/NAME; left out, a file of the market's data
-    directory."""
+    database: BooksUrl = None
 
     def url(self) -> str:
         """Where they are; ConfigurationError for a password that everybody could see."""
         from isocast.runtime.disk.database import sqlite_url
-        from isocast.runtime.market.file import load_market
-        from isocast.runtime.market.finding import find_market
+        from isocast.runtime.market.file import open_market
 
         given = address_of(self.database, DATABASE)
-        return given or sqlite_url(load_market(find_market(self.config)).directory_of("accounts") / "accounts.db")
+        return given or sqlite_url(open_market(self.config).directory_of("accounts") / "accounts.db")
 
     @contextmanager
     def place(self) -> Iterator[AccountsDatabase]:

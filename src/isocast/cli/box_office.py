@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.databases import address_of, needing_extra
+from isocast.cli.certs import CertificateDays, certify
+from isocast.cli.databases import BooksUrl, address_of, needing_extra
 from isocast.cli.options import Config, Count, Flag, Seconds
-from isocast.cli.render import line, note, show_json, show_table
+from isocast.cli.render import line, note, show_json, show_table, when
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from isocast.runtime.box_office.office import BoxOffice, Enrolment, Order
     from isocast.runtime.market.model import Market
 
-__all__ = ["app", "when"]
+__all__ = ["app"]
 
 app = App(
     name="box-office",
@@ -45,17 +45,13 @@ class Books:
     """Whose books, and where they are."""
 
     config: Config = None
-    """The market's TOML file."""
-    database: str | None = None
-    """Where the books are kept: sqlite:///FILE or postgresql://USER@HOST/NAME; left out, a file of the data
-    directory."""
+    database: BooksUrl = None
 
     def market(self) -> Market:
         """Whose they are."""
-        from isocast.runtime.market.file import load_market
-        from isocast.runtime.market.finding import find_market
+        from isocast.runtime.market.file import open_market
 
-        return load_market(find_market(self.config))
+        return open_market(self.config)
 
     def url(self, market: Market) -> str:
         """Where they are; ConfigurationError for a password that everybody could see."""
@@ -528,7 +524,7 @@ Run it where tls/ca.key is, and copy tls/box-office.crt and .key to where the of
 def certificate(
     *hosts: str,
     config: Config = None,
-    days: Annotated[int, Parameter(validator=Number(gte=1, lte=36_500))] = 825,
+    days: CertificateDays = 825,
     json: Flag = False,
 ) -> int:
     """Make the certificate of the box office by the market's own authority (`isocast certs init` makes that).
@@ -537,24 +533,12 @@ def certificate(
     ----------
     hosts
         Names and addresses by which customers reach the office.
-    config
-        The market's TOML file.
-    days
-        How long it is good.
     json
         Print one JSON object instead of a line.
     """
-    from isocast.runtime.market.certificates import certify_service
     from isocast.runtime.market.tls_files import OFFICE
 
-    if not hosts:
-        raise ConfigurationError("command line", "HOSTS", "name the office's machine, such as office.example")
-    made = certify_service(Books(config).market(), OFFICE, hosts, days=days)
-    if json:
-        show_json({"certificate": str(made.path), "private_key": str(made.path.with_suffix(".key")), "hosts": hosts})
-    else:
-        line(f"{made.path} is new, for {', '.join(hosts)}: copy it and its .key to where the office runs.")
-    return 0
+    return certify(OFFICE, "office", hosts, Books(config).market(), days, as_json=json)
 
 
 @app.command(
@@ -626,13 +610,6 @@ def run(
 
 
 # ---- what commands share
-
-
-def when(instant: int) -> str:
-    """An instant as people write it."""
-    from isocast.terms.instants import SECOND
-
-    return datetime.fromtimestamp(instant // SECOND, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _amount(text: str) -> tuple[int, str]:

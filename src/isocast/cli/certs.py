@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import ConfigAtRest, Flag
 from isocast.cli.render import line, show_json, show_table
+from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.runtime.market.certificates import CertificateFile
     from isocast.runtime.market.model import Market
 
-__all__ = ["app"]
+__all__ = ["CertificateDays", "app", "certify"]
 
 app = App(
     name="certs",
@@ -25,7 +26,9 @@ app = App(
 )
 
 _WRONG = 1
-_DAYS_MAX = 36_500
+CertificateDays: TypeAlias = Annotated[
+    int, Parameter(validator=Number(gte=1, lte=36_500), help="How long the certificate is good.")
+]
 _SHOWN = 16
 
 
@@ -38,13 +41,11 @@ _SHOWN = 16
 node's two files to where it runs, and keep tls/ca.key offline.
 """
 )
-def init(*, config: Config = None, json: Flag = False) -> int:
+def init(*, config: ConfigAtRest = None, json: Flag = False) -> int:
     """Make the market's own authority, a certificate for each node, and the token of status pages, where missing.
 
     Parameters
     ----------
-    config
-        The market's TOML file.
     json
         Print one JSON object instead of a table.
     """
@@ -73,8 +74,8 @@ Run it where tls/ca.key is, copy london.crt and london.key to where the node run
 def node(
     name: str,
     *,
-    config: Config = None,
-    days: Annotated[int, Parameter(validator=Number(gte=1, lte=_DAYS_MAX))] = 825,
+    config: ConfigAtRest = None,
+    days: CertificateDays = 825,
 ) -> int:
     """Make a new key and certificate for one node, in place of the old ones.
 
@@ -82,10 +83,6 @@ def node(
     ----------
     name
         The node's table in the market file.
-    config
-        The market's TOML file.
-    days
-        How long the certificate is good.
     """
     from isocast.runtime.market.certificates import renew_certificate
 
@@ -103,13 +100,11 @@ def node(
 Equal fingerprints on two machines mean equal certificates. Exit code: 0 fine, 1 something is wrong, 2 bad input.
 """
 )
-def show(*, config: Config = None, json: Flag = False) -> int:
+def show(*, config: ConfigAtRest = None, json: Flag = False) -> int:
     """Show the certificates that are on this machine: fingerprint, addresses, end, and what is wrong with them.
 
     Parameters
     ----------
-    config
-        The market's TOML file.
     json
         Print one JSON object instead of a table.
     """
@@ -137,11 +132,24 @@ def show(*, config: Config = None, json: Flag = False) -> int:
     return _WRONG if faults else 0
 
 
-def _market(config: Config) -> Market:
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+def certify(service: str, role: str, hosts: Sequence[str], market: Market, days: int, *, as_json: bool) -> int:
+    """Make the certificate of a service beside the market, and say where it belongs."""
+    from isocast.runtime.market.certificates import certify_service
 
-    return load_market(find_market(config, running=False))
+    if not hosts:
+        raise ConfigurationError("command line", "HOSTS", f"name the {role}'s machine, such as {role}.example")
+    made = certify_service(market, service, hosts, days=days)
+    if as_json:
+        show_json({"certificate": str(made.path), "private_key": str(made.path.with_suffix(".key")), "hosts": hosts})
+    else:
+        line(f"{made.path} is new, for {', '.join(hosts)}: copy it and its .key to the machine of the {role}.")
+    return 0
+
+
+def _market(config: ConfigAtRest) -> Market:
+    from isocast.runtime.market.file import open_market
+
+    return open_market(config, running=False)
 
 
 def _as_json(market: Market, files: Sequence[CertificateFile]) -> dict[str, object]:

@@ -6,11 +6,19 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated, TypeAlias
+
+from cyclopts import Parameter
 
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["address_of", "needing_extra"]
+__all__ = ["BooksUrl", "address_of", "needing_extra"]
 
+_LEFT_OUT = "left out, a file of the market's data directory"
+BooksUrl: TypeAlias = Annotated[
+    str | None,
+    Parameter(help=f"Where the books are kept: sqlite:///FILE or postgresql://USER@HOST/NAME; {_LEFT_OUT}."),
+]
 _PACKAGES = ("alembic", "sqlalchemy")
 
 

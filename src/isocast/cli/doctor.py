@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import Flag, MarketFile
 from isocast.cli.render import line, show_json, show_table
 from isocast.terms.quantities import counted
 
@@ -29,7 +29,7 @@ doctor = App(name="doctor", help_epilogue=_EXAMPLES)
 @doctor.default
 def _doctor(
     *,
-    config: Config | None = None,
+    config: MarketFile = None,
     json: Flag = False,
 ) -> int:
     """Check this machine: clock, multicast, buffers, timers, ports, disk, keys, and what the lab needs.

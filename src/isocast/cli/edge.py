@@ -55,8 +55,6 @@ def send(*, config: Config = None, name: str) -> int:
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The receiver whose journal it follows.
     """
@@ -75,16 +73,13 @@ def status(*, config: Config = None, json: Flag = False) -> int:
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of a table.
     """
     from isocast.runtime.edge.narrow.plan_change import PlanChange, edges_of
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     change = PlanChange(market)
     views, repairs = shutdown.run(change.views()), shutdown.run(change.repairs())
     names = [plan.name for plan in edges_of(market)]
@@ -132,16 +127,13 @@ def plan(path: Path, /, *, config: Config = None) -> int:
     ----------
     path
         The plan, TOML or JSON, as `isocast plan stripes --from OLD --out NEW` writes it.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     """
     from isocast.runtime.edge.narrow.plan_change import PlanChange
     from isocast.runtime.edge.narrow.plans import load_plan
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.operator_door import OperatorError
 
-    market, wanted = load_market(find_market(config)), load_plan(path)
+    market, wanted = open_market(config), load_plan(path)
     change = PlanChange(market, told=lambda what: note(f"isocast: waiting for {what}"))
     try:
         views = shutdown.run(change.apply(wanted))

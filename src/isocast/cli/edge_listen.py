@@ -73,8 +73,6 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be: its address is where groups are joined.
     rate
@@ -107,10 +105,9 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     from isocast.cli.package_choice import package_given
     from isocast.runtime.edge.narrow.choosing import choose, describe
     from isocast.runtime.edge.narrow.listener import StripeListener
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     seat = customer_named(market, name)
     chosen_rate = _rate(rate)
 

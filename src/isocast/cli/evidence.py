@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import Flag, MarketFile
 from isocast.cli.render import line, show_json, show_table
 from isocast.terms.quantities import counted
 
@@ -28,7 +28,7 @@ class _Proof(NamedTuple):
     file: str
 
 
-def evidence(*, config: Config = None, json: Flag = False) -> int:
+def evidence(*, config: MarketFile = None, json: Flag = False) -> int:
     """Show the proofs of broken promises that a market's nodes keep, each verified with the roster.
 
     A proof is two contents of one token, or two receipts for one token, that one site signed in one stripe and epoch.
@@ -44,10 +44,9 @@ def evidence(*, config: Config = None, json: Flag = False) -> int:
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    market = load_market(find_market(config, running=False))
+    market = open_market(config, running=False)
     proofs = _proofs(market)
     proven = [proof for proof in proofs if proof.proven]
     if json:

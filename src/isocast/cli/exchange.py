@@ -121,14 +121,13 @@ def run(
 
     from isocast.runtime.exchange.delivery import DeliveryPace
     from isocast.runtime.exchange.serving import ExchangePlan, serve_exchange
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.net.kernel import forbid_dumps
     from isocast.runtime.operate import shutdown
     from isocast.runtime.watch.logs import LogLevel, configure_logs
     from isocast.runtime.watch.status import Alarms
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     folder = _folder(market, exchange)
     if not market.dumpable:
         forbid_dumps()  # Before a key is read.
@@ -180,10 +179,9 @@ def show(*, exchange: _CODE, config: Config = None, json: Flag = False) -> int:
     """
     from isocast.runtime.exchange.serving import spool_path
     from isocast.runtime.exchange.spool import Spool
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    path = spool_path(_folder(load_market(find_market(config)), exchange))
+    path = spool_path(_folder(open_market(config), exchange))
     if not path.exists():
         rule = f"nothing was delivered to {exchange} from here: there is no {path}"
         raise ConfigurationError("command line", "--exchange", rule)

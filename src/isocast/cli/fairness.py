@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Config, Count, Flag, Seed
+from isocast.cli.options import Count, Flag, MarketFile, Seed
 from isocast.cli.render import line, note, show_json, show_table
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
@@ -54,7 +54,7 @@ class EntryOptions:
     """A table of orders in CSV instead of drawn ones: columns time_ns, city, and if known account and release."""
     journal: _Journals = ()
     """Journals of a market instead of drawn orders: a site's journal, or a data directory. Repeat it for several."""
-    config: Config = None
+    config: MarketFile = None
     """The market's file, for journals: where its sources and receivers are, and its token period."""
     by: str = "time"
     """Of journals, which messages compete: time (within --within), or number (n-th messages of all sources)."""

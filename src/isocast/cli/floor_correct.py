@@ -70,19 +70,16 @@ def correct(  # noqa: PLR0913 - a command
         How long the proposal counts.
     floor
         The floor's code; the only one, if left out.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of text.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.floor_change import find_floor
     from isocast.runtime.operate.floor_correction import Proposal, correction_text, proposed, signed
 
     if void == (price is not None or quantity is not None):
         raise ConfigurationError("command line", "--void", "say either that the trade is void, or what is right of it")
-    market = load_market(find_market(config))
+    market = open_market(config)
     table = find_floor(market, floor)
     standing = _standing(journal, table.code, trade)
     units = None if price is None else _price_units(standing.trade.symbol, price)
@@ -110,17 +107,14 @@ def countersign(file: Path, journal: Path, /, *, operator_key: Path, config: Con
         A site's journal, better not the one that the proposal was made from. It may be in use.
     operator_key
         The file of your private key, identity-NAME.key.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of text.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.floor_change import find_floor
     from isocast.runtime.operate.floor_correction import countersigned, publish_correction, read_proposal
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     proposal = read_proposal(file)
     table = find_floor(market, proposal.floor)
     standing = _standing(journal, table.code, proposal.correction.trade.number)

@@ -14,7 +14,8 @@ from isocast.cli.render import line, note, show_json, show_table
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from isocast.runtime.client.trader import OpenLot, OrderReport, Trader
+    from isocast.runtime.client.trader import Trader
+    from isocast.runtime.client.trading_answers import OpenLot, OrderReport
 
 __all__ = ["bid", "lots", "open_lot", "reveal"]
 

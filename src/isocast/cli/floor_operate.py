@@ -41,16 +41,13 @@ def open_floor(
     phase
         In which everything is to be then: open, or pre-open for an opening auction; if left out, what the floor's
         sessions say, or open where it has none.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of text.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.floor_change import find_floor, opening, publish_events
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     floor = find_floor(market, code)
     if phase is None and floor.hours.has_sessions:
         return _publish_session(market, floor, None, lists=True, json=json)
@@ -76,16 +73,13 @@ def session(date: str, code: str | None = None, /, *, config: Config = None, jso
         The day at the floor's place, as 2026-11-27, or today.
     code
         Of the floor; the only one, if left out.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.floor_change import find_floor
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     return _publish_session(market, find_floor(market, code), _day(date), lists=False, json=json)
 
 
@@ -142,17 +136,14 @@ def phase(
         Of the floor; the only one, if left out.
     symbol
         Only this one; may be given several times.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of text.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.floor_change import find_floor, phase_change, publish_events
 
     chosen = _phase(name)
-    market = load_market(find_market(config))
+    market = open_market(config)
     floor = find_floor(market, code)
     shutdown.run(publish_events(market, floor, phase_change(floor, chosen, symbol)))
     if json:

@@ -223,8 +223,6 @@ def watch(
         Of the floor, such as XISO; the only one, if left out.
     symbol
         Whose book is shown; the first, if left out.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     seconds
         End after so long.
     json
@@ -234,11 +232,10 @@ def watch(
     from isocast.floor.corrections import correction_topic
     from isocast.floor.reporting import report_topic
     from isocast.runtime.client.listener import Listener
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.floor_change import find_floor
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     floor = find_floor(market, code)
     known = [one.symbol for one in floor.symbols]
     if symbol is not None and symbol not in known:

@@ -67,8 +67,6 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be; its address is where requests are heard.
     group
@@ -97,11 +95,10 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     from isocast.runtime.client.listener import Listener
     from isocast.runtime.edge.feed import EdgeFeed
     from isocast.runtime.edge.gateway import ItchGateway, groups_of
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.net.sockets import Endpoint
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     seat = customer_named(market, name)
     stripes, split = _striping(plan, seat.stripes[0])
     folder = directory or market.directory_of(name) / "edge"
@@ -162,8 +159,6 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be.
     port
@@ -187,8 +182,7 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     """
     from isocast.runtime.client.listener import Listener
     from isocast.runtime.client.rows import fields_of
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.net.tls import server_tls
 
     try:
@@ -196,7 +190,7 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     except ModuleNotFoundError:
         rule = "needs the package websockets: pip install isocast[websocket]"
         raise ConfigurationError("command line", "gateway websocket", rule) from None
-    market = load_market(find_market(config))
+    market = open_market(config)
     seat = customer_named(market, name)
     start = "beginning" if depth else "snapshot" if seat.retransmit else "now"
     listener = Listener(market, name, latest=False, start=start, told=_told, stripes=[seat.stripe])

@@ -66,8 +66,6 @@ def take_in(  # noqa: PLR0913 - where from, where to, until when
         Where Kafka is: host:port, several with commas between them.
     topic
         The topic to read.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     source
         The source of the market at which to publish.
     group
@@ -86,10 +84,9 @@ def take_in(  # noqa: PLR0913 - where from, where to, until when
         Print the final counts as one JSON object.
     """
     from isocast.runtime.client.kafka import KafkaIn
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     feeding = KafkaIn(
         _place(brokers, topic, option),
         market,
@@ -138,8 +135,6 @@ def out(  # noqa: PLR0913 - where from, where to, until when
         Where Kafka is: host:port, several with commas between them.
     topic
         The topic to write; it must exist, with a partition for each stripe of the market.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be; if left out, the first that nobody is yet.
     as_
@@ -157,10 +152,9 @@ def out(  # noqa: PLR0913 - where from, where to, until when
     """
     from isocast.cli.stripe_choice import read_start
     from isocast.runtime.client.kafka import KafkaOut
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     place = _place(brokers, topic, option)
     copying = KafkaOut(place, market, name, as_json=as_ == "json", start=read_start(from_), told=_told)
     note(f"isocast: what {market.name} releases goes to {topic} of {brokers}; Ctrl-C ends it")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from isocast.cli.options import Config, Count, Flag
+from isocast.cli.options import Config, ConfigAtRest, Count, Flag
 from isocast.cli.render import line, note, show_json, show_table
 from isocast.terms.errors import ConfigurationError, RosterError
 from isocast.terms.quantities import counted
@@ -45,23 +45,20 @@ Run it once, on one machine, and copy to each other machine the files that its n
 which. Then take root.key offline: no node needs it.
 """
 )
-def init(*, config: Config = None, json: Flag = False) -> int:
+def init(*, config: ConfigAtRest = None, json: Flag = False) -> int:
     """Make the keys directory (0700) and every key file that is missing (0600). A key that exists is never touched.
 
     The roster says whose identity is whose. Where it does not list the nodes of the file, root.key signs the next one.
 
     Parameters
     ----------
-    config
-        The market's TOML file.
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.market.key_files import init_keys
 
-    market = load_market(find_market(config, running=False))
+    market = open_market(config, running=False)
     files = init_keys(market)
     made = sum(file.made for file in files)
     if json:
@@ -83,23 +80,20 @@ def init(*, config: Config = None, json: Flag = False) -> int:
 Equal fingerprints on two machines mean equal keys. Exit code: 0 fine, 1 something is wrong, 2 bad input.
 """
 )
-def check(*, config: Config = None, node: str | None = None, json: Flag = False) -> int:
+def check(*, config: ConfigAtRest = None, node: str | None = None, json: Flag = False) -> int:
     """Check the key files: there, whole, and readable by their owner alone.
 
     Parameters
     ----------
-    config
-        The market's TOML file.
     node
         Only the files that this node needs.
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.market.key_files import check_keys
 
-    market = load_market(find_market(config, running=False))
+    market = open_market(config, running=False)
     files = check_keys(market, None if node is None else _plan(market, node))
     faults = sum(bool(file.fault) for file in files)
     if json:
@@ -119,13 +113,11 @@ def check(*, config: Config = None, node: str | None = None, json: Flag = False)
     isocast keys show --config market.toml --json
 """
 )
-def show(*, config: Config = None, json: Flag = False) -> int:
+def show(*, config: ConfigAtRest = None, json: Flag = False) -> int:
     """Show the roster: who is who, by which key, until when, and what was revoked.
 
     Parameters
     ----------
-    config
-        The market's TOML file.
     json
         Print one JSON object instead of a table.
     """
@@ -188,7 +180,7 @@ def _listing(book: RosterBook, member: RosterMember, now_ns: int) -> tuple[str, 
 )
 def roster(
     *,
-    config: Config = None,
+    config: ConfigAtRest = None,
     add: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     extend: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     days: Count = 730,
@@ -205,8 +197,6 @@ def roster(
 
     Parameters
     ----------
-    config
-        The market's TOML file.
     add
         Requests that `isocast keys rotate` made on other machines: their keys are listed instead of those before.
     extend
@@ -323,7 +313,7 @@ def sign(file: Path, /, *, root: Path, out: Path | None = None) -> int:
     isocast keys rotate tokyo --config market.toml --request tokyo.request
 """
 )
-def rotate(node: str, /, *, config: Config = None, request: Path | None = None) -> int:
+def rotate(node: str, /, *, config: ConfigAtRest = None, request: Path | None = None) -> int:
     """Make another key for a node, on its own machine. The old one counts until a roster lists the new one.
 
     With root.key here the next roster is signed at once. Elsewhere the public half goes into a request: take it to
@@ -333,8 +323,6 @@ def rotate(node: str, /, *, config: Config = None, request: Path | None = None) 
     ----------
     node
         Its name in the market's file; or operator, or box-office.
-    config
-        The market's TOML file.
     request
         Where to write the request; if left out, NODE.request here.
     """
@@ -382,8 +370,6 @@ def revoke(node: str, /, *, config: Config = None, key: Path | None = None) -> i
     ----------
     node
         Its name in the roster.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     key
         The file of the revoke key or of the root, if it is not revoke.key among the market's keys.
     """
@@ -418,8 +404,6 @@ def apply(*files: Path, config: Config = None) -> int:
     ----------
     files
         Rosters and revocations from other machines; if left out, what is in the keys directory.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     """
     from isocast.runtime.market.roster_files import is_revocation, load_roster, save_revocation, save_roster
     from isocast.security.roster import read_revocation
@@ -460,10 +444,9 @@ def _tell(market: Market, *, whole: bool) -> int:
 
 
 def _market(config: Path | None, *, running: bool = False) -> Market:
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    market = load_market(find_market(config, running=running))
+    market = open_market(config, running=running)
     if not market.security.signatures:
         rule = "is false: this market has no roster; remove the key, and run isocast keys init"
         raise ConfigurationError(market.file, "security.signatures", rule)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Config, Flag, Seconds, Seed
+from isocast.cli.options import Flag, MarketFile, Seconds, Seed
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.cli.skew_text import left_out_words
 from isocast.terms.errors import ConfigurationError, JournalError
@@ -530,7 +530,7 @@ Exit code: 0 fine, 1 a node ended badly or the journals show something early, lo
 )
 def up(  # noqa: PLR0913  # a market, and what its world is like
     *,
-    config: Config = None,
+    config: MarketFile = None,
     loss: _Share | None = None,
     jitter: str | None = None,
     scale: _Scale = 1.0,

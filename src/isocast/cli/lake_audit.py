@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from isocast.cli.options import Config, Flag, Rosters
+from isocast.cli.options import Flag, MarketFile, Rosters
 from isocast.cli.render import line, note, show_json, show_table, working
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ audit = App(name="audit", help_epilogue=_EXAMPLES)
 def _audit(  # noqa: PLR0913  one argument for each option
     *,
     journals: Path | None = None,
-    config: Config | None = None,
+    config: MarketFile = None,
     live: Flag = False,
     block: int = 4_096,
     roster: Rosters = (),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import Flag, MarketFile
 from isocast.cli.render import line, note, show_json, show_table, working
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     *,
     journals: Path | None = None,
     lake: Path | None = None,
-    config: Config | None = None,
+    config: MarketFile = None,
     fraction: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.999,
     worst: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 10,
     pictures: Path | None = None,

@@ -89,8 +89,6 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         Which customer of the file to be, with a share of its own at the doors; if left out, a guest, which needs the
         edge key and no seat.
@@ -125,11 +123,10 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
     from isocast.cli.package_choice import package_given
     from isocast.cli.stripe_choice import read_choice, read_start
     from isocast.runtime.client.listener import Listener
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
     wanted = read_choice(stripes, symbols, topics)
-    market = load_market(find_market(config))
+    market = open_market(config)
     heard, printer = _Heard(), _Printer(as_json=json, stripes=len(market.stripes))
 
     def conflict(found: Conflict) -> None:

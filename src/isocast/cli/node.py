@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from isocast.cli.node_run import NodeWish, start_node
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import Flag, MarketFile
 
 __all__ = ["node"]
 
@@ -31,7 +31,7 @@ node = App(name="node", help_epilogue=_EXAMPLES)
 @node.default
 def _node(  # noqa: PLR0913  # how it begins, and how much it says
     *,
-    config: Config = None,
+    config: MarketFile = None,
     name: Annotated[str, Parameter(name=["--name", "-n"])],
     new: Annotated[bool, Parameter(name="--new", negative="")] = False,
     join: Annotated[bool, Parameter(name="--join", negative="")] = False,

@@ -49,13 +49,12 @@ def plain_node(words: Sequence[str]) -> NodeWish | None:
 
 def start_node(wish: NodeWish) -> int:
     """Run it until it is told to stop; the exit code."""
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.market.founding import found_node, insist_on_past, join_node
     from isocast.runtime.market.model import Impairment
 
     name = wish.name
-    market = load_market(find_market(wish.config, running=False))
+    market = open_market(wish.config, running=False)
     plan = node_of(market, name)
     if wish.new and wish.join:
         raise ConfigurationError(

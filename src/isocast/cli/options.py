@@ -9,12 +9,28 @@ from typing import Annotated, TypeAlias
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-__all__ = ["AS_THE_FILES_SAY", "Config", "Count", "FeedChoice", "Flag", "Port", "Rosters", "Seconds", "Seed"]
+__all__ = [
+    "AS_THE_FILES_SAY",
+    "Config",
+    "ConfigAtRest",
+    "Count",
+    "FeedChoice",
+    "Flag",
+    "MarketFile",
+    "Port",
+    "Rosters",
+    "Seconds",
+    "Seed",
+]
 
 Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 """Given or not; there is no `--no-…`."""
-Config: TypeAlias = Annotated[Path | None, Parameter(name=["--config", "-c"])]
-"""The market's file; left out, the one that `find_market` finds."""
+MarketFile: TypeAlias = Annotated[Path | None, Parameter(name=["--config", "-c"])]
+"""The market's file, where a command has more to say of it than the next two."""
+_FILE = "The market's file; if left out, that of ISOCAST_MARKET"
+Config: TypeAlias = Annotated[MarketFile, Parameter(help=f"{_FILE}, ./market.toml, or the only market that runs here.")]
+ConfigAtRest: TypeAlias = Annotated[MarketFile, Parameter(help=f"{_FILE} or ./market.toml.")]
+"""Of commands that are for markets which do not run yet."""
 Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 Port: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lt=65_536))]
 Rosters: TypeAlias = Annotated[tuple[Path, ...], Parameter(negative="")]

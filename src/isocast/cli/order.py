@@ -20,7 +20,8 @@ from isocast.terms.errors import ConfigurationError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from isocast.runtime.client.trader import OrderReport, Trader
+    from isocast.runtime.client.trader import Trader
+    from isocast.runtime.client.trading_answers import OrderReport
 
 __all__ = ["Place", "app", "report_fields", "show_one"]
 
@@ -142,8 +143,49 @@ Limit = Annotated[str | None, Parameter(help="The limit; left out with --market,
 OwnId = Annotated[str, Parameter(help="The id of the order, as `list` shows it.")]
 
 
-@app.command(
-    help_epilogue="""Examples:
+def _entering(side: str, summary: str, examples: str) -> None:
+    """Make the command that buys, or the one that sells."""
+
+    def enter(
+        symbol: Symbol,
+        quantity: Quantity,
+        price: Limit = None,
+        /,
+        *,
+        terms: Terms = _TERMS,
+        wait: Flag = False,
+        place: Place = _PLACE,
+        json: Flag = False,
+    ) -> int:
+        """Enter an order.
+
+        Parameters
+        ----------
+        wait
+            Stay until the order has ended; Ctrl-C leaves it as it is.
+        json
+            Print one JSON object instead of a line.
+        """
+        said = terms.said()
+        if price is None and not terms.market and terms.stop is None:
+            rule = "is missing: give the limit after the quantity, or say --market"
+            raise ConfigurationError("command line", "PRICE", rule)
+
+        async def work(trader: Trader) -> OrderReport:
+            order = await getattr(trader, side)(symbol, quantity, price, **said)
+            report: OrderReport = await order.ended() if wait else order.report
+            return report
+
+        show_one(place.run(work), as_json=json)
+        return 0
+
+    app.command(enter, name=side, help=summary, help_epilogue=examples)
+
+
+_entering(
+    "buy",
+    "Buy so many at a price or better.",
+    """Examples:
 
     isocast order buy ISO 100 10.05
 
@@ -152,87 +194,20 @@ OwnId = Annotated[str, Parameter(help="The id of the order, as `list` shows it."
     isocast order buy ISO 100 --market
 
     isocast order buy ISO 100 10.20 --stop 10.10 --gtc --wait
-"""
+""",
 )
-def buy(
-    symbol: Symbol,
-    quantity: Quantity,
-    price: Limit = None,
-    /,
-    *,
-    terms: Terms = _TERMS,
-    wait: Flag = False,
-    place: Place = _PLACE,
-    json: Flag = False,
-) -> int:
-    """Buy so many at a price or better.
-
-    Parameters
-    ----------
-    wait
-        Stay until the order has ended; Ctrl-C leaves it as it is.
-    json
-        Print one JSON object instead of a line.
-    """
-    return _enter("buy", symbol, quantity, price, terms, place, wait=wait, as_json=json)
-
-
-@app.command(
-    help_epilogue="""Examples:
+_entering(
+    "sell",
+    "Sell so many at a price or better.",
+    """Examples:
 
     isocast order sell ISO 100 10.05
 
     isocast order sell ISO 100 9.90 --stop 9.95
 
     isocast order sell ISO 5000 10.05 --show 500 --post-only
-"""
+""",
 )
-def sell(
-    symbol: Symbol,
-    quantity: Quantity,
-    price: Limit = None,
-    /,
-    *,
-    terms: Terms = _TERMS,
-    wait: Flag = False,
-    place: Place = _PLACE,
-    json: Flag = False,
-) -> int:
-    """Sell so many at a price or better.
-
-    Parameters
-    ----------
-    wait
-        Stay until the order has ended; Ctrl-C leaves it as it is.
-    json
-        Print one JSON object instead of a line.
-    """
-    return _enter("sell", symbol, quantity, price, terms, place, wait=wait, as_json=json)
-
-
-def _enter(
-    side: str,
-    symbol: str,
-    quantity: int,
-    price: str | None,
-    terms: Terms,
-    place: Place,
-    *,
-    wait: bool,
-    as_json: bool,
-) -> int:
-    said = terms.said()
-    if price is None and not terms.market and terms.stop is None:
-        rule = "is missing: give the limit after the quantity, or say --market"
-        raise ConfigurationError("command line", "PRICE", rule)
-
-    async def work(trader: Trader) -> OrderReport:
-        order = await getattr(trader, side)(symbol, quantity, price, **said)
-        report: OrderReport = await order.ended() if wait else order.report
-        return report
-
-    show_one(place.run(work), as_json=as_json)
-    return 0
 
 
 @app.command(

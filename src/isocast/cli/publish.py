@@ -99,8 +99,6 @@ def _command(  # noqa: PLR0913 - what, where, how it is written, and whether it 
     ----------
     file
         Events as JSON lines, CSV with a header, or records of 48 bytes; standard input if left out.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     source
         The primary or secondary source at whose door to publish: of several stripes, each event at that of its symbol.
         The only one of the market if left out.
@@ -119,12 +117,11 @@ def _command(  # noqa: PLR0913 - what, where, how it is written, and whether it 
     """
     from isocast.runtime.client.message_cutter import FULL, MessageCutter
     from isocast.runtime.client.publisher import Publisher
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.net.door import DoorError
 
     prefix = _prefix(key_prefix)
-    market = load_market(find_market(config))
+    market = open_market(config)
     source = source or _only_source(market)
     door = Publisher(market, source, patience_s=patience)
     began = monotonic()

@@ -22,6 +22,7 @@ __all__ = [
     "show_json",
     "show_table",
     "showed_whole",
+    "when",
     "working",
 ]
 
@@ -95,6 +96,11 @@ def figure(value: object) -> str:
             return ", ".join(figure(part) for part in value) or "none"
         case _:
             return str(value)
+
+
+def when(instant: int) -> str:
+    """An instant as people write it."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(instant // 1_000_000_000))
 
 
 def show_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -74,8 +74,6 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     ----------
     files
         Files, each with =FLOOR behind it unless --as says it for all.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     floor
         The source at which files are published that name none.
     speed
@@ -91,14 +89,13 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     """
     from isocast.cli.feed_text import feed_options
     from isocast.runtime.client.replay import Replay
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.net.door import DoorError
 
     pace = _speed(speed)
     options = feed_options(None, choice)
     feeds = _floors(files, floor, options, run)
-    market = load_market(find_market(config))
+    market = open_market(config)
     began = monotonic()
     with _Shown() as shown:
         work = Replay(market, feeds, speed=pace, patience_s=patience, progress=progress, told=shown.tell)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from isocast.cli.node_run import processes_of
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import Config, Flag, MarketFile
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -66,18 +66,15 @@ def status(*, config: Config = None, stripe: Stripe = None, json: Flag = False) 
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Only the ring of this stripe.
     json
         Print one JSON object instead of a table; of several stripes one with a list of them.
     """
     from isocast.cli.ring import ring_report, show_ring
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     if stripe is not None and stripe not in market.stripes:
         listed = ", ".join(map(str, market.stripes))
         raise ConfigurationError("command line", "--stripe", f"stripe {stripe} is not in ring.stripes ({listed})")
@@ -102,8 +99,6 @@ def drain(name: str, /, *, config: Config = None, stripe: Stripe = None, undo: F
     ----------
     name
         The receiver, in all its stripes; NAME.s1 in stripe 1 alone.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Only its process in this stripe.
     undo
@@ -129,8 +124,6 @@ def add(name: str, /, *, config: Config = None, stripe: Stripe = None, order: Or
     ----------
     name
         The receiver, in all its stripes; NAME.s1 in stripe 1 alone.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Only its process in this stripe.
     order
@@ -145,7 +138,7 @@ def add(name: str, /, *, config: Config = None, stripe: Stripe = None, order: Or
 
 
 @app.command
-def remove(name: str, /, *, config: Config = None, stripe: Stripe = None, order: OrderFile = None) -> int:
+def remove(name: str, /, *, config: MarketFile = None, stripe: Stripe = None, order: OrderFile = None) -> int:
     """Take a primary receiver out of U, alive or dead: its vote no longer counts, and nobody waits for it.
 
     One that lost its disk has forgotten what it promised: remove it, give its table another number, start it with
@@ -182,15 +175,12 @@ def restart(*names: str, config: Config = None) -> int:
     ----------
     names
         Which nodes, in all their stripes, or NAME.s1 in stripe 1 alone; without names all that are up on this machine.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.operator_door import OperatorError
     from isocast.runtime.operate.ring_change import RingChange, RollingRestart, restart_order
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     for name in names:
         processes_of(market, name)
     plans = restart_order(market, names)
@@ -227,8 +217,6 @@ def force(*names: str, config: Config = None, stripe: Stripe = None, order: Orde
     ----------
     names
         The receivers that are left, all of them up: two or more.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Whose ring: must be given where there are several.
     order
@@ -236,11 +224,10 @@ def force(*names: str, config: Config = None, stripe: Stripe = None, order: Orde
     yes
         The others are gone for good, and I know what this means.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.ring_change import RingChange
 
-    market, plans = _survivors(load_market(find_market(config)), names, stripe)
+    market, plans = _survivors(open_market(config), names, stripe)
     if not yes:
         lost = ", ".join(market.name_of(site) for site in market.universe if site not in {p.node for p in plans})
         rule = f"add --yes if you are certain that {lost or 'the others'} will never run again under these numbers"
@@ -276,22 +263,19 @@ def order_(
         The receiver; for force, all that are left.
     out
         The file to write.
-    config
-        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         In which stripe: must be given where there are several.
     hours
         How long it counts.
     """
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.orders import BroughtOrder, OperatorHand, order_text
     from isocast.wire.orders import force_entry
     from isocast.wire.packets import ControlEntry, ControlKind
 
     if not 0 < hours <= _HOURS_MAX:
         raise ConfigurationError("command line", "--hours", f"is above 0 and at most {_HOURS_MAX}, not {hours:g}")
-    market, plans = _survivors(load_market(find_market(config)), names, stripe, least=2 if change == "force" else 1)
+    market, plans = _survivors(open_market(config), names, stripe, least=2 if change == "force" else 1)
     hand, of_stripe = OperatorHand(market), market.stripes[0]
     if not hand.is_needed:
         raise ConfigurationError(market.file, "keys", "have no roster, and this market asks for no orders")
@@ -337,11 +321,10 @@ def _on_receiver(
     order: Path | None = None,
 ) -> int:
     """In each of its stripes, one after the other, until one does not do it."""
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.operate.ring_change import RingChange
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     hand = _hand(market, order)
     for plan in _receivers(market, name, stripe):
         if _carry_out(work(RingChange(market.of_stripe(plan.stripe), _waiting, hand=hand), plan)):

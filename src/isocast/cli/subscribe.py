@@ -134,7 +134,7 @@ def _buy(client: OfficeClient, plan: str, periods: int, pay_by: str) -> None:
 
 def _fetch(client: OfficeClient, out: Path, *, as_json: bool) -> int:
     """Write the newest package; the first instant for which it has no key."""
-    from isocast.cli.box_office import when
+    from isocast.cli.render import when
     from isocast.runtime.box_office.client import write_package
 
     label = write_package(out, client.package())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from isocast.cli.options import Config, Count, Flag, Seconds
+from isocast.cli.options import Count, Flag, MarketFile, Seconds
 from isocast.cli.render import line, note, show_json
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
@@ -47,7 +47,7 @@ tape = App(name="tape", help_epilogue=_EXAMPLES)
 @tape.default
 def _command(  # noqa: PLR0913 - where from, what, until when, how
     *,
-    config: Config | None = None,
+    config: MarketFile = None,
     name: Annotated[str | None, Parameter(name=["--name", "--as"])] = None,
     journal: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     feed: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,

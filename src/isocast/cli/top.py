@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import Flag, MarketFile
 from isocast.cli.render import show_json
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -45,7 +45,7 @@ top = App(name="top", help_epilogue=_EXAMPLES)
 @top.default
 def _top(
     *,
-    config: Config | None = None,
+    config: MarketFile = None,
     url: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     authority: Path | None = None,
     token_file: Path | None = None,
@@ -100,11 +100,10 @@ def _targets(
         return "", [replace(_target(text), tls=tls, token=token) for text in urls]
     if authority is not None or token_file is not None:
         raise ConfigurationError("command line", "--token-file", "a market's file names its own: give it with --url")
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.market.model import NodeRole
 
-    market = load_market(find_market(config))
+    market = open_market(config)
     targets = [
         node_target(market, plan, may_be_away=plan.role is NodeRole.CUSTOMER and not plan.start)
         for plan in market.nodes

@@ -10,9 +10,10 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.accounts import DATABASE
-from isocast.cli.databases import address_of, needing_extra
+from isocast.cli.certs import CertificateDays, certify
+from isocast.cli.databases import BooksUrl, address_of, needing_extra
 from isocast.cli.options import Config, Flag, Seconds
-from isocast.cli.render import line, note, show_json
+from isocast.cli.render import note
 from isocast.runtime.operate import shutdown
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
     *,
     config: Config = None,
     source: str,
-    database: str | None = None,
+    database: BooksUrl = None,
     customer: str | None = None,
     https: str | None = None,
     fix: str | None = None,
@@ -69,9 +70,6 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
     ----------
     source
         At whose door orders are published.
-    database
-        Where the accounts are: sqlite:///FILE or postgresql://USER@HOST/NAME; left out, a file of the market's data
-        directory.
     customer
         As whom it hears the sequence; left out, wherever there is room.
     https
@@ -100,8 +98,7 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
     from contextlib import suppress
 
     from isocast.runtime.disk.database import sqlite_url
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.net.kernel import forbid_dumps
     from isocast.runtime.operate.floor_change import find_floor
     from isocast.runtime.operate.supervisor import end_with_supervisor
@@ -111,7 +108,7 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
         from isocast.runtime.accounts.desk import DeskPace
         from isocast.runtime.accounts.serving import GatewayPlan, serve_gateway
         from isocast.runtime.accounts.trading import DeskSettings
-    market = load_market(find_market(config))
+    market = open_market(config)
     table = find_floor(market, floor)
     if not market.dumpable:
         forbid_dumps()  # Before a key is read.
@@ -205,7 +202,7 @@ Run it where tls/ca.key is, and copy tls/trading-gateway.crt and .key to where t
 def certificate(
     *hosts: str,
     config: Config = None,
-    days: Annotated[int, Parameter(validator=Number(gte=1, lte=36_500))] = 825,
+    days: CertificateDays = 825,
     json: Flag = False,
 ) -> int:
     """Make the certificate of a gateway's ways in by the market's own authority (`isocast certs init` makes that).
@@ -214,24 +211,10 @@ def certificate(
     ----------
     hosts
         Names and addresses by which traders reach the gateway.
-    config
-        The market's TOML file.
-    days
-        How long it is good.
     json
         Print one JSON object instead of a line.
     """
-    from isocast.runtime.market.certificates import certify_service
-    from isocast.runtime.market.file import load_market
-    from isocast.runtime.market.finding import find_market
+    from isocast.runtime.market.file import open_market
     from isocast.runtime.market.tls_files import TRADING_GATEWAY
-    from isocast.terms.errors import ConfigurationError
 
-    if not hosts:
-        raise ConfigurationError("command line", "HOSTS", "name the gateway's machine, such as gateway.example")
-    made = certify_service(load_market(find_market(config)), TRADING_GATEWAY, hosts, days=days)
-    if json:
-        show_json({"certificate": str(made.path), "private_key": str(made.path.with_suffix(".key")), "hosts": hosts})
-    else:
-        line(f"{made.path} is new, for {', '.join(hosts)}: copy it and its .key to where the gateway runs.")
-    return 0
+    return certify(TRADING_GATEWAY, "gateway", hosts, open_market(config), days, as_json=json)

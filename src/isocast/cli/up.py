@@ -18,7 +18,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.node_run import processes_of
-from isocast.cli.options import Config, Flag
+from isocast.cli.options import ConfigAtRest, Flag
 from isocast.cli.render import note
 from isocast.runtime.operate import shutdown
 from isocast.terms.quantities import counted
@@ -243,7 +243,7 @@ up = App(name="up", help_epilogue=_EXAMPLES)
 @up.default
 def _up(
     *,
-    config: Config = None,
+    config: ConfigAtRest = None,
     example: Flag = False,
     only: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     new: Annotated[bool, Parameter(name="--new", negative="")] = False,
@@ -258,8 +258,6 @@ def _up(
 
     Parameters
     ----------
-    config
-        The market's file; if left out, that of ISOCAST_MARKET or ./market.toml.
     example
         Where there is no such file, make the example's first, with its keys: five cities, floors, customers.
     only

@@ -20,11 +20,34 @@ from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
 from isocast.terms.conditions import LEAN_CONDITIONS, TAPE_CONDITIONS, SaleCondition, conditions_of
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import MIC_BYTES, PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
-from isocast.terms.whole_numbers import times
 from isocast.terms.zones import DAY_NS, day_number, zone_of
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
-__all__ = ["ColumnSource", "TableClock", "TableDecoder", "scaled"]
+__all__ = ["LARGEST", "ColumnSource", "TableClock", "TableDecoder", "scaled", "times", "within"]
+
+
+# Products of whole numbers that came from outside: numpy wraps around 64 bits without a word, these do not.
+
+
+LARGEST = (1 << 63) - 1
+
+
+def within(values: npt.NDArray[Any], least: int, most: int) -> Flags:
+    """Which whole numbers, signed or not, are of a range: bounds are compared as they are, not as the array's type."""
+    kind = np.iinfo(values.dtype)
+    good = np.ones(len(values), np.bool_)
+    if least > kind.min:
+        good &= values >= min(least, kind.max) if least <= kind.max else False
+    if most < kind.max:
+        good &= values <= max(most, kind.min) if most >= kind.min else False
+    return good
+
+
+def times(values: npt.NDArray[Any], factor: int) -> tuple[npt.NDArray[np.int64], Flags]:
+    """Each value times a factor above 0, and which products fit 64 bits with a sign; the others are 0."""
+    bound = LARGEST // factor
+    good = within(values, -bound, bound)
+    return np.where(good, values, 0).astype(np.int64) * np.int64(factor), good
 
 
 # Times of a table's rows, as tables write them, to nanoseconds since 1970.

@@ -80,13 +80,6 @@ class FastFloor(Floor):
             self._wake()
         return self._told()
 
-    def apply_all(self, events: Iterable[Event]) -> list[Report]:
-        """Some events of this token, one after the other; what came of all of them."""
-        found: list[Report] = []
-        for event in events:
-            found += self.apply(event)
-        return found
-
     def apply_rows(self, rows: Iterable[Row]) -> list[Report]:
         """Events of this token as numbers, so that no object is made for each; what came of all of them."""
         plain, woken, enter = self._plain, self._woken, self._enter_plain

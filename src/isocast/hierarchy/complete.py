@@ -127,11 +127,6 @@ class Repairs:
             return self._fetch.give_up_at
         return self._not_before if self._wants_fetch else NEVER
 
-    @property
-    def fetching(self) -> bool:
-        """Whether a door was asked and has not answered."""
-        return self._fetch is not None
-
     def poll(self, following: int, overflown: int, now: int) -> None:
         """Look at the gaps that are due, and keep the fetch going."""
         if self._fetch is not None and now >= self._fetch.give_up_at:

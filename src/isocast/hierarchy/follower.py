@@ -206,7 +206,7 @@ class Follower(Receiver):
         self.unanswered += 1
         self.emit(SupportSilent(number, suspect))
 
-    def _still_lacks(self) -> None:
+    def still_lacks(self, number: int, owner: NodeId) -> None:
         """Whoever is asked has answered that it let go what is missing: nobody is silent."""
 
     def asked(self) -> tuple[NodeId, ...]:

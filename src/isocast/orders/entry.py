@@ -23,7 +23,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-__all__ = ["EntryRule", "entry_groups", "entry_order", "first_departure"]
+__all__ = ["EntryRule", "entry_groups", "entry_order"]
 
 _DRAW_BYTES = 8
 _PERSON = b"isocast-entry"
@@ -61,17 +61,6 @@ def entry_groups(
         return ahead + shuffled
     together = [place for unit in shuffled for place in unit]
     return [*ahead, together] if together else ahead
-
-
-def first_departure(
-    order: Sequence[int], accounts: Sequence[int | None], key: bytes, rule: EntryRule, linked: Sequence[bool] = ()
-) -> int | None:
-    """Where an order in which events entered first differs from what the rule says; None if it is that order."""
-    expected = entry_order(accounts, key, rule, linked)
-    for place, (found, wanted) in enumerate(zip(order, expected, strict=False)):
-        if found != wanted:
-            return place
-    return None if len(order) == len(expected) else min(len(order), len(expected))
 
 
 def _units(accounts: Sequence[int | None], linked: Sequence[bool]) -> list[list[int]]:

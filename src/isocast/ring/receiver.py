@@ -849,7 +849,11 @@ class Receiver:
         schedule, lacking = self.schedule, self.held + 1
         stepped = unproved is not None or wish is not None or rejoin.refused > refused
         if stepped and schedule is not None and lacking >= schedule.first_token:
-            self.give_up(lacking, schedule.owner(lacking))
+            self.still_lacks(lacking, schedule.owner(lacking))
+
+    def still_lacks(self, number: int, owner: NodeId) -> None:
+        """One more step of a search for a checkpoint, without the token."""
+        self.give_up(number, owner)
 
     # Orders from the reformation and from operators -----------------------------------------------
 

@@ -18,7 +18,6 @@ __all__ = [
     "GroupReports",
     "Releaser",
     "groups_floor",
-    "knowledge_floor",
     "majority",
     "possession_floor",
 ]
@@ -246,12 +245,6 @@ def possession_floor(token_number: int, schedule: Schedule) -> int:
     0 while the epoch has not seen a whole cycle: what another ring's members held says nothing about this one's.
     """
     floor = token_number - schedule.size + 1
-    return floor if floor >= schedule.first_token else 0
-
-
-def knowledge_floor(token_number: int, schedule: Schedule) -> int:
-    """When t is sent, every member knows that all hold everything up to t-2m+2 (the paper prints t-m+2)."""
-    floor = token_number - 2 * schedule.size + 2
     return floor if floor >= schedule.first_token else 0
 
 

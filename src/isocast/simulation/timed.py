@@ -20,9 +20,10 @@ from isocast.simulation.faults import FaultPlan, correct_sites
 from isocast.simulation.floor import FloorWorld
 from isocast.simulation.narrow import stripe_of_symbols
 from isocast.simulation.network import stream
+from isocast.simulation.recording import Recorder
 from isocast.simulation.reveals import SimulatedSeals
 from isocast.simulation.scenario import Scenario
-from isocast.simulation.world import PRODUCT, Build, Recorder, World
+from isocast.simulation.world import PRODUCT, Build, World
 from isocast.terms.ids import Epoch, NodeId, source_id
 from isocast.terms.instants import SECOND, to_seconds
 from isocast.terms.timing import Gate

@@ -19,7 +19,6 @@ from tests.lake.transforms.days import asked, plain, released, synthetic_day
 
 from isocast.lake.transforms.asof import LEFT_OUT, NOTED, asof_join, spreads, trade_spreads
 from isocast.lake.transforms.bars import (
-    BAR_COLUMNS,
     bar_parts,
     bars,
     grown_bars,
@@ -58,6 +57,8 @@ ROLLING = """
     order by symbol, start_ns
 """
 MINUTE = 60 * 10**9
+
+BAR_COLUMNS = ("symbol", "start_ns", "open", "high", "low", "close", "volume", "trades", "turnover", "vwap")
 
 
 def tape_of(spark: SparkSession, events: EventArray) -> pa.Table:

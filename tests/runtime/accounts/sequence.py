@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from tests.orders.report_paths import path_faults
+
 from isocast.floor.codec import encode_event, floor_topic
 from isocast.floor.corrections import Correction, correction_topic, encode_correction
 from isocast.floor.events import Directory, Event, Phase, Status, Trade
@@ -15,7 +17,6 @@ from isocast.floor.state import state_hash
 from isocast.orders.accounts import FEES, UNITS, account_number, cash, shares
 from isocast.orders.desk import NewOrder, TradeReport, TradingRequest
 from isocast.orders.ledger import Balance, deposit
-from isocast.orders.life import path_faults
 from isocast.orders.needs import Side
 from isocast.runtime.accounts.audit import audit
 from isocast.runtime.accounts.book import AccountBook

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import pytest
+from tests.orders.report_paths import path_faults
 from tests.runtime.accounts.sequence import IBM, LISTED, USD, MemorySequence, limit, sqlite_place
 from tests.runtime.worlds import eventually
 
@@ -29,7 +30,6 @@ from isocast.orders.desk import (
     TradingRequest,
 )
 from isocast.orders.ledger import deposit
-from isocast.orders.life import path_faults
 from isocast.orders.needs import Side
 from isocast.runtime.accounts.audit import audit
 from isocast.runtime.accounts.book import AccountBook

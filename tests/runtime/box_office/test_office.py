@@ -31,7 +31,6 @@ from tests.security.package_samples import CHEAP, DAY, MARKET, OFFICE, REGION
 from isocast.runtime.box_office import office as office_module
 from isocast.runtime.box_office.database import OfficeDatabase
 from isocast.runtime.box_office.office import BoxOffice, OfficeKeys, Plan
-from isocast.runtime.box_office.passwords import is_password
 from isocast.runtime.box_office.payments import (
     TEST_ACCEPTED,
     TEST_DECLINED,
@@ -39,6 +38,7 @@ from isocast.runtime.box_office.payments import (
     TestPayments,
     check_instrument,
 )
+from isocast.runtime.net.sign_in import is_password
 from isocast.security.packages import TEST_CARDS, card_secret, open_package, read_label
 from isocast.security.subscriptions import service_key
 from isocast.terms.errors import ConfigurationError, OfficeError, OfficeFault, PackageError

@@ -19,7 +19,6 @@ from tests.runtime.box_office.offices import START, Clock, bought, close_all, of
 from tests.runtime.worlds import eventually
 
 from isocast.runtime.box_office.client import OfficeClient, write_package
-from isocast.runtime.box_office.limits import AttemptLimit
 from isocast.runtime.box_office.office import BoxOffice, Enrolment
 from isocast.runtime.box_office.pages import OfficePages
 from isocast.runtime.box_office.payments import TEST_ACCEPTED, TEST_DECLINED
@@ -27,6 +26,7 @@ from isocast.runtime.box_office.running import BOUNDS, serve_office
 from isocast.runtime.box_office.service import ROUTES, STATUSES, OfficeService, Who, openapi
 from isocast.runtime.market.tls_files import OFFICE
 from isocast.runtime.net.http import Answer, HttpServer, Request
+from isocast.runtime.net.sign_in import AttemptLimit
 from isocast.runtime.net.tls import service_tls
 from isocast.terms.errors import ConfigurationError, OfficeError, OfficeFault, TransportError
 

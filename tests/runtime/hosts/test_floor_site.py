@@ -209,7 +209,7 @@ def test_a_gap_in_the_journal_stops_the_floor_here_and_says_so(tmp_path: Path) -
         site.floor.settle(site.receiver)
     assert site.alarms == [f"floor-{CODE}-behind"]
     assert site.state == before
-    assert site.floor.status()["stopped"]
+    assert site.floor.has_stopped
 
 
 # What a reformation cuts off ----------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_trades_of_tokens_that_are_cut_off_are_void_and_the_floor_goes_on_by_the
     assert site.alarms == []
     reported = [[trade.number for trade in report.trades] for report in site.published]
     assert reported == [[2, 3]], "trades of the ring, numbered by its sequence"
-    assert not site.floor.status()["stopped"]
+    assert not site.floor.has_stopped
 
 
 def test_a_restart_reads_the_rings_messages_in_the_place_of_the_lost_ones(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_site_that_was_away_when_the_lost_part_was_decided_again_says_that_it_
     site.receiver.releaser.released = 3
     site.floor.settle(site.receiver)
     assert site.alarms == [f"floor-{CODE}-behind"]
-    assert site.floor.status()["stopped"]
+    assert site.floor.has_stopped
 
 
 def test_a_log_that_was_replaced_behind_what_went_out_here_stops_the_floor(tmp_path: Path) -> None:
@@ -312,4 +312,4 @@ def test_a_record_of_what_was_lost_that_is_damaged_stops_the_floor(tmp_path: Pat
         site.alarms = []
         site.begin()
         assert site.alarms == [f"floor-{CODE}-behind"]
-        assert site.floor.status()["stopped"]
+        assert site.floor.has_stopped

@@ -14,7 +14,8 @@ from tests.runtime.market.markets import market_of
 from isocast.hierarchy.headship import Group
 from isocast.ring.effects import GroupLeft, HeadshipAssumed, HeadSwitched, SecondaryHandedBack, SecondaryReturned
 from isocast.ring.inputs import TimerFired
-from isocast.runtime.hosts.receiver import GroupReport, group_plan
+from isocast.runtime.hosts.receiver import group_plan
+from isocast.runtime.hosts.receiver_reports import GroupReport
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges
 from isocast.runtime.watch.metrics import METRICS, Identity, NodeReading

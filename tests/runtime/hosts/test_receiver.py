@@ -525,7 +525,7 @@ def test_trades_of_released_tokens_that_a_ring_does_not_have_are_void_at_its_flo
             [(1, 3, 7)],
             [(2, 2, 2)],
         ]
-        assert not site.status()["stopped"]
+        assert not site.has_stopped
         await host.stop()
 
     run(work)

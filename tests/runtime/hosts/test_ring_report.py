@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.runtime.hosts.contexts import Surroundings, new_market, run
 
 from isocast.ring.effects import UniverseForced
-from isocast.runtime.hosts.receiver import RingReport
+from isocast.runtime.hosts.receiver_reports import RingReport
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import SECOND
 

@@ -12,7 +12,7 @@ from tests.security.rosters import identity
 from isocast.runtime.market.key_files import init_keys
 from isocast.runtime.market.model import Market
 from isocast.runtime.market.roster_files import (
-    CustomersReader,
+    KeysCounting,
     NewsReader,
     load_book,
     load_identity,
@@ -135,7 +135,7 @@ def test_anothers_root_does_not_sign(keyed: Market) -> None:
 
 def test_a_program_that_nobody_tells_looks_for_itself(keyed: Market) -> None:
     now = [0.0]
-    reader = NewsReader(keyed, load_book(keyed), lambda: now[0])
+    reader = NewsReader(keyed, load_book(keyed), clock=lambda: now[0])
     b, public = keyed.node("b").node, load_identity(keyed, "b").public
     assert reader.key_of(b, 1) == public
     renew_roster(keyed, RosterWish(extend=("a",), valid_ns=2 * 10**18))
@@ -151,7 +151,7 @@ def test_a_program_that_nobody_tells_looks_for_itself(keyed: Market) -> None:
 
 def test_a_customer_looks_now_and_then_and_believes_the_roster_before(keyed: Market) -> None:
     now = [0.0]
-    reader = CustomersReader(keyed, load_book(keyed), lambda: now[0])
+    reader = NewsReader(keyed, load_book(keyed), KeysCounting.TWO_NEWEST, looks_unasked=True, clock=lambda: now[0])
     b, public = keyed.node("b").node, load_identity(keyed, "b").public
     renew_roster(keyed, RosterWish(extend=("a",), valid_ns=2 * 10**18))
     now[0] = 1.0
@@ -161,3 +161,16 @@ def test_a_customer_looks_now_and_then_and_believes_the_roster_before(keyed: Mar
     assert reader.key_of(b, 2) == public
     now[0] = 11.0
     assert [reader.key_of(b, serial) for serial in (1, 2)] == [None, None]
+
+
+def test_whoever_weighs_lies_goes_by_no_key_that_was_replaced(keyed: Market) -> None:
+    """At an old token the old key counts for those who follow the sequence: a server does not."""
+    b, old = keyed.node("b").node, load_identity(keyed, "b").public
+    new = rotate_identity(keyed, "b")
+    follower = NewsReader(keyed, load_book(keyed))
+    server = NewsReader(keyed, load_book(keyed), KeysCounting.NEWEST)
+    assert (follower.key_of(b, 1, 5), server.key_of(b, 1, 5)) == (old, old)
+    renew_roster(keyed, RosterWish((IdentityRequest("b", new.public, new.exchange),)))
+    follower, server = NewsReader(keyed, load_book(keyed)), NewsReader(keyed, load_book(keyed), KeysCounting.NEWEST)
+    assert (follower.key_of(b, 1, 5), server.key_of(b, 1, 5)) == (old, None)
+    assert (follower.key_of(b, 2, 5), server.key_of(b, 2, 5)) == (new.public, new.public)

@@ -8,8 +8,9 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from tests.paper.closed_forms import exchange_share
 
-from isocast.studies.entry.figures import EntryFigures, arrival_share, entry_figures, exchange_share, shuffle_share
+from isocast.studies.entry.figures import EntryFigures, arrival_share, entry_figures, shuffle_share
 from isocast.studies.entry.replay import Replay, ReplayRule, ReplaySettings
 from isocast.studies.entry.stream import OrderStream, cities_of, draw_stream
 from isocast.terms.errors import ConfigurationError
@@ -63,7 +64,7 @@ def test_every_pair_of_the_ten_cities_follows_its_formula() -> None:
             assert pair.share == pytest.approx(expected, abs=5 * 0.5 / sqrt(4_000)), (rule, pair)
     for pair in figures(orders, ReplayRule.EXCHANGE).pairs:
         one, two = cities_of((pair.first, pair.second))
-        assert pair.share == pytest.approx(exchange_share(LONDON, one, two, 20 * MILLISECOND), abs=0.04)
+        assert pair.share == pytest.approx(exchange_share(LONDON, one, two, 0.02), abs=0.04)
 
 
 def test_rotation_alone_is_not_fair() -> None:
@@ -151,7 +152,7 @@ def test_with_jitter_each_owner_is_an_exchange_of_its_own() -> None:
     """The mean over owners of 1-½e^(-|D|/J), but for what falls between two tokens."""
     jittered = replace(SETTINGS, ring_jitter_ns=20.0 * MILLISECOND)
     found = figures(stream((LONDON, SYDNEY), 20_000), ReplayRule.ARRIVAL, jittered)
-    expected = sum(exchange_share(owner, LONDON, SYDNEY, 20 * MILLISECOND) for owner in RING) / len(RING)
+    expected = sum(exchange_share(owner, LONDON, SYDNEY, 0.02) for owner in RING) / len(RING)
     assert abs(expected - 0.6) > 0.015
     assert found.pairs[0].share == pytest.approx(expected, abs=0.015)
 

@@ -9,7 +9,7 @@ from typing import Self
 
 import pytest
 
-from isocast.runtime.client.trader import TradedSymbol
+from isocast.runtime.client.trading_answers import TradedSymbol
 from isocast.terms.errors import TraderRefusedError, TransportError
 from isocast.trials.demo import traders
 from isocast.trials.demo.trading import TRADERS

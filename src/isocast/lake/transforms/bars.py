@@ -26,7 +26,6 @@ from isocast.ticker.records import NOT_COUNTED, PRICED, TradeState
 
 __all__ = [
     "ALWAYS",
-    "BAR_COLUMNS",
     "BAR_ENDS",
     "Calendar",
     "ExchangeDays",
@@ -439,7 +438,6 @@ def _reason() -> Column:
     return reason
 
 
-BAR_COLUMNS = ("symbol", "start_ns", "open", "high", "low", "close", "volume", "trades", "turnover", "vwap")
 BAR_ENDS = ("first_due_ns", "first_stripe", "last_due_ns", "last_stripe")
 """When, and in which stripe, the trades that opened and closed a bar were released: with these a bar can go on."""
 

@@ -42,7 +42,6 @@ __all__ = [
     "group_of",
     "hearing",
     "majority_of",
-    "next_change",
     "radius_of",
     "reaches",
     "scope_of",
@@ -335,14 +334,6 @@ def radius_of(lines: Lines | None, site: NodeId) -> int:
     """In metres; 0 for a silent scope."""
     scope = scope_of(lines, site)
     return 0 if scope is None else scope.radius_m
-
-
-def next_change(lines: Lines | None, now: int, drain_ns: int) -> int:
-    """When `hearing` or `speaking` says something else next; NEVER if the plan only knows what is."""
-    if lines is None:
-        return NEVER
-    ends = [_spoken_until(rest, drain_ns) for rest in lines.rests]
-    return min([end for end in ends if end > now], default=NEVER)
 
 
 def _still_spoken(rest: LineRest, now: int, drain_ns: int) -> bool:

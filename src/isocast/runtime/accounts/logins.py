@@ -17,8 +17,8 @@ from sqlalchemy import delete, insert, select
 
 from isocast.orders.desk import Login, Scope
 from isocast.runtime.accounts.tables import ACCOUNTS, LOGINS, TOKENS, AccountsDatabase
-from isocast.runtime.box_office.passwords import PASSWORD_STRETCHING, hash_password, is_password
 from isocast.runtime.disk.database import NAME_LENGTH
+from isocast.runtime.net.sign_in import PASSWORD_STRETCHING, hash_password, is_password
 from isocast.security.packages import Stretching
 from isocast.terms.errors import LedgerError, LedgerFault
 

@@ -74,7 +74,6 @@ from isocast.runtime.accounts.web_forms import (
     TAKE,
     WATCH,
 )
-from isocast.runtime.box_office.limits import AttemptLimit
 from isocast.runtime.net.http import Answer, HttpBounds, HttpServer, RefusedRequestError, Request, Takeover
 from isocast.runtime.net.json_service import (
     ANYONE,
@@ -90,6 +89,7 @@ from isocast.runtime.net.json_service import (
     read_fields,
     read_query,
 )
+from isocast.runtime.net.sign_in import AttemptLimit
 from isocast.runtime.net.tls import is_this_machine
 from isocast.runtime.watch.logs import get_log
 from isocast.terms.errors import ConfigurationError

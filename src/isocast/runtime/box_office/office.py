@@ -32,8 +32,8 @@ from isocast.runtime.box_office.database import (
     TOKENS,
     OfficeDatabase,
 )
-from isocast.runtime.box_office.passwords import PASSWORD_STRETCHING, hash_password, is_password
 from isocast.runtime.box_office.payments import Charge, PaymentProvider, check_instrument
+from isocast.runtime.net.sign_in import PASSWORD_STRETCHING, hash_password, is_password
 from isocast.security.identities import Identity
 from isocast.security.keys import Purpose, SecretKey
 from isocast.security.packages import (

@@ -16,7 +16,6 @@ from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs
 
-from isocast.runtime.box_office.limits import AttemptLimit
 from isocast.runtime.box_office.office import OPERATOR, BoxOffice, Order, Plan, Subscriber
 from isocast.runtime.net.http import Answer, Request
 from isocast.runtime.net.json_service import (
@@ -36,6 +35,7 @@ from isocast.runtime.net.json_service import (
     json_answer,
     read_body,
 )
+from isocast.runtime.net.sign_in import AttemptLimit
 from isocast.runtime.watch.logs import get_log
 from isocast.terms.errors import OfficeError, OfficeFault, PackageError
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Listening", "LiveTape", "connect"]
 
-ResultT = TypeVar("ResultT")
-
 
 def connect(
     market: str | Path | Market | None = None,

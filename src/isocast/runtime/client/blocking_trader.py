@@ -16,17 +16,8 @@ from typing import Any, Self
 
 from isocast.runtime.client.loop_thread import LoopThread
 from isocast.runtime.client.sealed_bids import KeptBid
-from isocast.runtime.client.trader import (
-    PATIENCE_S,
-    Balance,
-    OpenLot,
-    OpenOffer,
-    OrderReport,
-    Price,
-    TradedSymbol,
-    Trader,
-    TraderOrder,
-)
+from isocast.runtime.client.trader import PATIENCE_S, Price, Trader, TraderOrder
+from isocast.runtime.client.trading_answers import Balance, OpenLot, OpenOffer, OrderReport, TradedSymbol
 from isocast.terms.errors import TraderRefusedError
 
 __all__ = ["BlockingOrder", "BlockingTrader"]

@@ -24,8 +24,7 @@ import numpy as np
 from isocast.runtime.client.message_rows import Sendable, as_bytes, opaque_of
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.client.rows import Rows, events_of
-from isocast.runtime.market.file import load_market
-from isocast.runtime.market.finding import find_market
+from isocast.runtime.market.file import open_market
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.market.subscription import SecretSource, Subscription
 from isocast.runtime.net.door import DoorError
@@ -97,7 +96,7 @@ def connect_async(
         async for batch in market.listen():
             print(batch.to_pandas())
     """
-    whole = market if isinstance(market, Market) else load_market(find_market(market))
+    whole = market if isinstance(market, Market) else open_market(market)
     return AsyncConnection(
         whole, source=source, customer=customer, patience_s=patience_s, package=package, secret=secret
     )

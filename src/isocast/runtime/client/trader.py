@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from time import time_ns
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -38,215 +37,44 @@ from isocast.orders.desk import (
     RevealRequest,
     SealedBidRequest,
     TakeRequest,
-    TradeReport,
 )
 from isocast.orders.json_forms import (
     QUANTITY_MAX,
     check_client_id,
     price_units,
     read_until,
-    report_of,
     request_fields,
 )
 from isocast.orders.needs import Side
 from isocast.runtime.client.sealed_bids import KeptBid, kept_bids
+from isocast.runtime.client.trading_answers import (
+    Balance,
+    OpenLot,
+    OpenOffer,
+    OrderReport,
+    ReadingAnswer,
+    TradedSymbol,
+    read_lot,
+    read_offer,
+    read_report,
+    whole_number,
+)
 from isocast.runtime.client.trading_http import TradingHttp
 from isocast.terms.errors import IsocastError, RemoteProtocolError, TraderRefusedError
 from isocast.terms.instants import SECOND
-from isocast.terms.market import from_ticks
 from isocast.terms.quantities import suggestion
 
-__all__ = ["Balance", "OpenLot", "OpenOffer", "OrderReport", "Price", "TradedSymbol", "Trader", "TraderOrder"]
+__all__ = ["PATIENCE_S", "Price", "Trader", "TraderOrder"]
 
 PATIENCE_S: Final = 10.0
 """How long a gateway may be away, unless somebody says otherwise."""
 
 Price: TypeAlias = Decimal | str | float
 """An exact price: a Decimal, a text, an int, or a float that is the nearest one to a price of four decimals."""
-ResultT = TypeVar("ResultT")
 _TOGETHER: Final = 200
 """Orders of one request: fewer than a gateway takes, of up to 300 bytes each."""
 _REVEAL_PAUSE_S: Final = 0.05
 """Before a bid is revealed again that was too early, at first."""
-
-
-def _maybe(units: int | None) -> Decimal | None:
-    return None if units is None else from_ticks(units)
-
-
-@dataclass(frozen=True, slots=True)
-class OrderReport:
-    """One step of an order's life, as the gateway tells it; also an order as it is at this moment."""
-
-    number: int
-    """From 1, without gaps, for each account; 0: an answer that is not told again."""
-    kind: str
-    """accepted, working, refused, traded, confirmed, busted, restored, cancelled, replaced, revealed, expired, status
-    and others."""
-    status: str
-    """pending, working, part filled, filled, cancelled, expired or refused."""
-    client_id: str
-    """Of the request that is answered; of the order where nobody asked."""
-    original_id: str
-    """Of a cancel or a replace: the order that it meant."""
-    order: int
-    """The order's id in the sequence; 0 for one that never got there."""
-    symbol: str
-    """What is bought or sold."""
-    side: str
-    """buy or sell."""
-    order_kind: str
-    """limit, market, stop, stop-limit, offer, take, lot, sealed bid or bid."""
-    lifetime: str
-    """day, gtc, gtd, ioc, fok, open or close."""
-    quantity: int
-    """Of the whole order."""
-    filled: int
-    """How much of it has traded."""
-    filled_value: Decimal
-    """The sum of price times quantity of what is filled."""
-    left: int
-    """How much of it can still trade."""
-    price: Decimal | None
-    """The limit."""
-    trigger: Decimal | None
-    """Of a stop."""
-    at_ns: int
-    """When it became so, in nanoseconds since 1970."""
-    sequence: int
-    """Of the message that made it so; 0: none."""
-    trade: int
-    """The floor's number of a trade; 0: none."""
-    last_quantity: int
-    """Of this trade."""
-    last_price: Decimal
-    """Of this trade."""
-    reason: str
-    """Of a refusal; empty without one."""
-    text: str
-    """The same for people."""
-
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing happens to the order any more, but that its trades are confirmed."""
-        return OrderStatus(self.status).is_final
-
-    @property
-    def average_price(self) -> Decimal | None:
-        """Of what is filled; None if nothing is."""
-        return self.filled_value / self.filled if self.filled else None
-
-
-@dataclass(frozen=True, slots=True)
-class OpenOffer:
-    """An open offer, as everybody sees it."""
-
-    offer: int
-    """Its id in the sequence."""
-    account: int
-    """Whose it is."""
-    symbol: str
-    """What is offered or wanted."""
-    side: str
-    """Of the offerer, buy or sell: who takes an offer to sell buys."""
-    price: Decimal
-    """Of a unit."""
-    quantity: int
-    """At first."""
-    left: int
-    """What can be taken."""
-    taken: tuple[tuple[int, int], ...]
-    """Account and quantity of each part that was taken, in the order of the sequence."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenLot:
-    """A lot for sale, as everybody sees it."""
-
-    lot: int
-    """Its id in the sequence."""
-    account: int
-    """Of the seller."""
-    symbol: str
-    """What is sold."""
-    auction: str
-    """second-price or dutch."""
-    quantity: int
-    """At first."""
-    left: int
-    """What is not sold."""
-    reserve: Decimal
-    """The lowest price of a unit."""
-    closes_at: int | None
-    """Second price: when bids end, in nanoseconds since 1970."""
-    reveal_until: int | None
-    """Second price: when it is decided."""
-    forfeit: Decimal
-    """Second price: what an unrevealed bid loses."""
-    bids: int
-    """Second price: how many there are."""
-    price: Decimal | None
-    """Dutch: on the clock, as far as the gateway knows."""
-
-
-def _shown(report: TradeReport) -> OrderReport:
-    return OrderReport(
-        number=report.number,
-        kind=report.kind.value,
-        status=report.status.value,
-        client_id=report.client_id,
-        original_id=report.original_id,
-        order=report.order,
-        symbol=report.symbol,
-        side=report.side.value,
-        order_kind=report.kind_of_order.value,
-        lifetime=report.lifetime.value,
-        quantity=report.quantity,
-        filled=report.filled,
-        filled_value=from_ticks(report.filled_value),
-        left=report.left,
-        price=_maybe(report.price),
-        trigger=_maybe(report.trigger),
-        at_ns=report.at,
-        sequence=report.sequence,
-        trade=report.trade,
-        last_quantity=report.last_quantity,
-        last_price=from_ticks(report.last_price),
-        reason="" if report.reason is None else report.reason.value,
-        text=report.text,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """What an account has of a currency or of a symbol's shares."""
-
-    asset: str
-    """The currency or the symbol."""
-    kind: str
-    """cash or shares."""
-    available: Decimal
-    """What can be spent or sold now."""
-    reserved: Decimal
-    """What live orders and unconfirmed trades hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class TradedSymbol:
-    """What can be traded, and how."""
-
-    symbol: str
-    """Its name."""
-    currency: str
-    """Of its prices."""
-    tick: Decimal
-    """Prices are whole multiples of it."""
-    lot: int
-    """Quantities are whole multiples of it."""
-    phase: str
-    """Of its session now."""
-    reference: Decimal | None
-    """The last trade's price; None before the first."""
 
 
 class TraderOrder:
@@ -467,7 +295,7 @@ class Trader:
         for start in range(0, len(requests), _TOGETHER):
             some = requests[start : start + _TOGETHER]
             said = await self._http.post("/v1/orders/batch", {"orders": [request_fields(one) for one in some]})
-            with _Reading():
+            with ReadingAnswer():
                 results = {int(one["index"]): one for one in said["results"]}
                 found += [self._result(request, results[index]) for index, request in enumerate(some)]
         return found
@@ -476,7 +304,7 @@ class Trader:
         if "error" in said:
             error = said["error"]
             return TraderRefusedError(str(error["reason"]), str(error["message"]), str(error["field"] or ""))
-        return self._known_order(request.client_id, _shown(report_of(said["report"])))
+        return self._known_order(request.client_id, read_report(said["report"]))
 
     async def cancel(self, order: TraderOrder | str, quantity: int = 0, *, client_id: str | None = None) -> OrderReport:
         """Cancel an order, by itself or by its client id, or so much of it; returns when the cancel is on its way."""
@@ -506,12 +334,12 @@ class Trader:
         """Cancel all live orders of the account, or those of a symbol: how many."""
         body = {"client_id": self._own_id(client_id), **({} if symbol is None else {"symbol": symbol})}
         said = await self._http.post("/v1/orders/cancel-all", body)
-        return _whole(said.get("cancelled"))
+        return whole_number(said.get("cancelled"))
 
     async def order(self, client_id: str) -> TraderOrder:
         """An order that was entered before, by its client id; TraderRefusedError if there is none."""
         said = await self._http.get(f"/v1/orders/{quote(_id_of(client_id), safe='')}")
-        found = TraderOrder(self, client_id, _shown(report_of(said)))
+        found = TraderOrder(self, client_id, read_report(said))
         self._orders.add(found)
         return found
 
@@ -524,8 +352,8 @@ class Trader:
     async def offers(self) -> list[OpenOffer]:
         """Open offers that somebody can take, and who took what of them. `buy` and `sell` make one by `open_offer`."""
         said = await self._http.get("/v1/offers")
-        with _Reading():
-            return [_offer(one) for one in said["offers"]]
+        with ReadingAnswer():
+            return [read_offer(one) for one in said["offers"]]
 
     async def take(self, offer: OpenOffer | int, quantity: int, *, client_id: str | None = None) -> TraderOrder:
         """Take an open offer, or a part of it, at its price: the first in the sequence has it."""
@@ -536,8 +364,8 @@ class Trader:
     async def lots(self) -> list[OpenLot]:
         """Lots that are for sale."""
         said = await self._http.get("/v1/lots")
-        with _Reading():
-            return [_lot(one) for one in said["lots"]]
+        with ReadingAnswer():
+            return [read_lot(one) for one in said["lots"]]
 
     async def open_lot(
         self,
@@ -606,7 +434,7 @@ class Trader:
         if units > _exact(ceiling, "ceiling"):
             raise _malformed("ceiling", "must not be below the price")
         times = found.closes_at, found.reveal_until
-        with _Reading():
+        with ReadingAnswer():
             account = int((await self._http.get("/v1/account"))["account"])
         bid = KeptBid.new(self._own_id(client_id), number, account, units, *times)
         bid = await asyncio.to_thread(bid.keep, Path(keep))
@@ -637,7 +465,7 @@ class Trader:
 
     async def _revealed(self, request: RevealRequest) -> OrderReport:
         """What the sequence says of a reveal."""
-        answer = _shown(report_of(await self._http.post("/v1/lots/reveal", request_fields(request))))
+        answer = read_report(await self._http.post("/v1/lots/reveal", request_fields(request)))
         async with aclosing(self.reports(answer.number)) as reports:
             async for report in reports:
                 if report.client_id == request.client_id and report.kind == ReportKind.CHANGE_REFUSED:
@@ -667,7 +495,7 @@ class Trader:
         """
         async with aclosing(self._http.watch(after)) as stream:
             async for said in stream:
-                yield _shown(report_of(said))
+                yield read_report(said)
 
     async def past_reports(self, after: int = 0, limit: int = 1_000) -> list[OrderReport]:
         """What the account was told after that number, at most `limit` (up to 1,000), without waiting for more."""
@@ -676,7 +504,7 @@ class Trader:
     async def balances(self) -> list[Balance]:
         """What the account has, of each currency and symbol."""
         said = await self._http.get("/v1/balances")
-        with _Reading():
+        with ReadingAnswer():
             return [
                 Balance(str(one["asset"]), str(one["kind"]), Decimal(one["available"]), Decimal(one["reserved"]))
                 for one in said["balances"]
@@ -685,7 +513,7 @@ class Trader:
     async def symbols(self) -> list[TradedSymbol]:
         """What can be traded."""
         said = await self._http.get("/v1/symbols")
-        with _Reading():
+        with ReadingAnswer():
             return [
                 TradedSymbol(
                     str(one["symbol"]),
@@ -702,7 +530,7 @@ class Trader:
         said = (await self._http.get(path)).get(name)
         if not isinstance(said, list):
             raise RemoteProtocolError(f"the trading service at {self._http.place} answers in another way")
-        return [_shown(report_of(one)) for one in said]
+        return [read_report(one) for one in said]
 
     # ---- what is sent
 
@@ -716,7 +544,7 @@ class Trader:
         return await self._entered("/v1/orders", request)
 
     async def _entered(self, path: str, request: NewOrder | TakeRequest | LotRequest | BidRequest) -> TraderOrder:
-        answer = _shown(report_of(await self._http.post(path, request_fields(request))))
+        answer = read_report(await self._http.post(path, request_fields(request)))
         return self._known_order(request.client_id, answer)
 
     def _known_order(self, client_id: str, answer: OrderReport) -> TraderOrder:
@@ -729,7 +557,7 @@ class Trader:
         return found
 
     async def _changed(self, path: str, request: CancelRequest | ReplaceRequest) -> OrderReport:
-        return _shown(report_of(await self._http.post(path, request_fields(request))))
+        return read_report(await self._http.post(path, request_fields(request)))
 
     # ---- what becomes of orders
 
@@ -746,7 +574,7 @@ class Trader:
         try:
             async with aclosing(self._http.watch(after)) as stream:
                 async for said in stream:
-                    report = _shown(report_of(said))
+                    report = read_report(said)
                     self._position = report.number
                     for order in list(self._orders):
                         if not order._is_behind:  # noqa: SLF001 - one thing in two classes
@@ -770,17 +598,6 @@ class Trader:
     def _raise_trouble(self) -> None:
         if self._trouble is not None:
             raise self._trouble
-
-
-class _Reading:
-    """Turns what is missing in an answer into one error."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, KeyError | TypeError | ValueError | ArithmeticError):
-            raise RemoteProtocolError("the trading service answers in another way than this version reads") from error
 
 
 def _malformed(field: str, rule: str) -> TraderRefusedError:
@@ -863,10 +680,7 @@ _TERMS: Final[Mapping[str, Any]] = {
 
 
 def _priced(price: Price | None, field: str) -> int | None:
-    try:
-        return None if price is None else price_units(price)
-    except ValueError as reason:
-        raise _malformed(field, str(reason)) from None
+    return None if price is None else _exact(price, field)
 
 
 def _quantity(value: int, least: int, field: str) -> int:
@@ -889,37 +703,6 @@ def _instant(until: datetime | str, field: str = "until") -> int:
         raise _malformed(field, str(reason)) from None
 
 
-def _offer(said: dict[str, Any]) -> OpenOffer:
-    taken = tuple([(int(part["account"]), int(part["quantity"])) for part in said["taken"]])
-    return OpenOffer(
-        int(said["offer"]),
-        int(said["account"]),
-        str(said["symbol"]),
-        str(said["side"]),
-        Decimal(said["price"]),
-        int(said["quantity"]),
-        int(said["left"]),
-        taken,
-    )
-
-
-def _lot(said: dict[str, Any]) -> OpenLot:
-    return OpenLot(
-        int(said["lot"]),
-        int(said["account"]),
-        str(said["symbol"]),
-        str(said["auction"]),
-        int(said["quantity"]),
-        int(said["left"]),
-        Decimal(said["reserve"]),
-        None if said["closes_at"] is None else read_until(said["closes_at"]),
-        None if said["reveal_until"] is None else read_until(said["reveal_until"]),
-        Decimal(said["forfeit"]),
-        int(said["bids"]),
-        None if said["price"] is None else Decimal(said["price"]),
-    )
-
-
 def _lot_number(lot: OpenLot | int) -> int:
     return lot.lot if isinstance(lot, OpenLot) else lot
 
@@ -929,9 +712,3 @@ def _id_of(order: TraderOrder | str) -> str:
         return order.client_id if isinstance(order, TraderOrder) else check_client_id(order)
     except ValueError as reason:
         raise _malformed("client_id", str(reason)) from None
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int):
-        raise RemoteProtocolError("the trading service answers in another way than this version reads")
-    return value

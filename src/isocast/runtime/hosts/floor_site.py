@@ -46,7 +46,6 @@ from isocast.runtime.market.floors import FloorTable
 from isocast.runtime.market.secret_files import replace_file
 from isocast.terms.errors import IsocastError, JournalError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import NodeId
-from isocast.terms.quantities import counted
 from isocast.wire.events import EventArray
 from isocast.wire.journal import BlockHeader
 from isocast.wire.journal_blocks import BlockView
@@ -420,19 +419,10 @@ class FloorSite:
                 await task
         self._cursor.close()
 
-    def status(self) -> dict[str, object]:
-        """For the operator."""
-        floor = self.arbiter.floor.floor
-        return {
-            "floor": self.table.code,
-            "token": self.arbiter.token,
-            "trades": floor.next_trade - 1,
-            "confirmed": self.arbiter.confirmed,
-            "orders": len(floor.orders),
-            "symbols": {name: state.phase.value for name, state in floor.symbols.items()},
-            "stopped": self._is_broken or self.arbiter.has_stopped,
-            "waiting": counted(self._waiting.qsize(), "report"),
-        }
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it runs its floor no more, until somebody has looked."""
+        return self._is_broken or self.arbiter.has_stopped
 
 
 def _site_of(key: bytes) -> NodeId | None:

@@ -9,7 +9,7 @@ from time import time_ns
 from isocast.hierarchy.proving import LineProver, ProofTerms
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.model import NodeRole
-from isocast.runtime.market.roster_files import CustomersReader
+from isocast.runtime.market.roster_files import KeysCounting, NewsReader
 from isocast.runtime.net.channels import NodeKeys
 from isocast.runtime.net.door_keys import edge_visited
 from isocast.security.door_seals import DoorSealer
@@ -88,4 +88,5 @@ def proof_terms(context: Context) -> ProofTerms | None:
     if book is None:
         return None
     market = book.newest.market
-    return ProofTerms(market, RosterVerifier(market, CustomersReader(context.market, book)))
+    reader = NewsReader(context.market, book, KeysCounting.TWO_NEWEST, looks_unasked=True)
+    return ProofTerms(market, RosterVerifier(market, reader))

@@ -7,30 +7,26 @@ journal, and what the journal has after a crash is never released again.
 from __future__ import annotations
 
 from asyncio import Task
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+from typing import TYPE_CHECKING, TypeAlias
 
 from isocast.hierarchy.edge import MessagesReleased, SendLine
 from isocast.hierarchy.headship import GroupPlan
 from isocast.hierarchy.line_sender import LineSender
-from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput, PrimaryReceiverSnapshot
-from isocast.nodes.secondary_receiver import SecondaryReceiver, SecondaryReceiverInput, SecondaryReceiverSnapshot
+from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
+from isocast.nodes.secondary_receiver import SecondaryReceiver, SecondaryReceiverInput
 from isocast.reformation.scopes.line_keeper import KeepLines, LineHostEffect, LinesSettled
 from isocast.ring.effects import (
     ChainHeard,
     Collect,
-    ControlOutcome,
     ControlSettled,
     Diverged,
     EntryCompleted,
     FairnessFaulted,
     FetchCheckpoint,
-    GroupLeft,
-    HeadshipAssumed,
-    HeadSwitched,
     LieProven,
     LogReplaced,
     OrderMissed,
@@ -40,14 +36,10 @@ from isocast.ring.effects import (
     Release,
     RingInstalled,
     RingSuspected,
-    SecondaryHandedBack,
-    SecondaryReturned,
-    SecondaryStalled,
-    SupportSilent,
     UniverseForced,
 )
-from isocast.ring.inputs import ControlRequested, DrainRequested, JournalRead, TimerFired
-from isocast.ring.ledger import CHANGES, UNIVERSE_MIN, Checkpoint, LogEntry
+from isocast.ring.inputs import ControlRequested, JournalRead, TimerFired
+from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.receiver import Receiver
 from isocast.ring.settings import Schedule, StartPolicy
 from isocast.ring.storage import SiteState
@@ -55,46 +47,49 @@ from isocast.runtime.disk.journal import Journal, released_block
 from isocast.runtime.disk.journal_verify import set_aside_end
 from isocast.runtime.disk.journal_vouchers import Vouchers
 from isocast.runtime.disk.site_store import SiteStore, open_site_store, site_secret
-from isocast.runtime.edge.narrow.plans import PlanFolder
 from isocast.runtime.hosts.checkpoint_fetcher import CheckpointFetcher
 from isocast.runtime.hosts.convictions import convicted_before, note_conviction, note_missed_order
 from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.edge_process import edge_process
 from isocast.runtime.hosts.line_keys import line_prover, node_keys
 from isocast.runtime.hosts.lines import LineSpeaking
-from isocast.runtime.hosts.order_checks import insist_on_order, listed_at, order_in
+from isocast.runtime.hosts.order_checks import listed_at
 from isocast.runtime.hosts.process import Context
+from isocast.runtime.hosts.receiver_reports import GroupReport, RingReport
 from isocast.runtime.hosts.retransmit import ArchiveDoor
+from isocast.runtime.hosts.ring_operations import RingOperations
 from isocast.runtime.hosts.roster_following import NoFollower, RosterFollower
-from isocast.runtime.market.founding import LeftOutSites, begun, is_new, joins
+from isocast.runtime.market.founding import begun, is_new, joins
 from isocast.runtime.market.model import Market, NodeRole, Reveal
 from isocast.runtime.net.clock import ClockStatus
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
 from isocast.security.chains import ChainOpener
 from isocast.security.sealing import Opened
-from isocast.striping.plan import plan_entry
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
-from isocast.terms.ids import NodeId, is_site
-from isocast.terms.instants import NEVER, SECOND
+from isocast.terms.ids import NodeId
+from isocast.terms.instants import NEVER
 from isocast.terms.timing import Gate
 from isocast.wire.journal_proofs import BlockProof, MessageSeal
 from isocast.wire.opaque import count_events
-from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, Suspicion, Token
+from isocast.wire.packets import Data, Suspicion, Token
 
 if TYPE_CHECKING:
     from isocast.floor.rights import SourceRights
     from isocast.runtime.hosts.floor_site import FloorSite
 
-__all__ = [
-    "GroupReport",
-    "ReceiverHost",
-    "RingOperations",
-    "RingReport",
-    "group_plan",
-]
+__all__ = ["ReceiverHost", "group_plan"]
 
 
-# ---- The secondary groups of a market for the machines of its receivers, and what a person hears of their heads.
+_TIMER_FIRED = TimerFired()
+_ASKING_TO_COME_IN = (Suspicion.LOST, Suspicion.OUTSIDE)
+"""What a site says of itself when it starts: nothing is wrong with anybody."""
+
+
+def _because(loss: str) -> str:
+    return f" ({loss})" if loss else ""
+
+
+_HostEffect: TypeAlias = ReceiverHostEffect | LineHostEffect
 
 
 def group_plan(market: Market) -> GroupPlan:
@@ -109,324 +104,6 @@ def group_plan(market: Market) -> GroupPlan:
         return market.delay_ns(here.name, there.name) if here is not None and there is not None else 1 << 62
 
     return GroupPlan.below(parents, backups, distance)
-
-
-_GroupEffect: TypeAlias = (
-    SecondaryStalled
-    | SecondaryReturned
-    | SecondaryHandedBack
-    | SupportSilent
-    | HeadshipAssumed
-    | GroupLeft
-    | HeadSwitched
-)
-
-
-class GroupReport:
-    """Log lines, alarms, counts and gauges of one receiver's place among the layers."""
-
-    def __init__(self, context: Context) -> None:
-        """Heads nothing yet."""
-        self._context = context
-        self._own = context.plan.node
-        self._adopted: dict[NodeId, None] = {}
-
-    def tell(self, effect: _GroupEffect) -> None:
-        """Report one effect."""
-        match effect:
-            case SecondaryStalled():
-                self._stalled(effect)
-            case SecondaryReturned():
-                self._returned(effect)
-            case SecondaryHandedBack():
-                self._handed_back(effect)
-            case SupportSilent():
-                self._unanswered(effect)
-            case HeadshipAssumed():
-                self._headed(effect)
-            case GroupLeft():
-                self._left(effect)
-            case HeadSwitched():
-                self._head_changed(effect)
-            case _:
-                assert_never(effect)
-
-    def _name(self, node: NodeId) -> str:
-        return self._context.market.name_of(node)
-
-    # Members ------------------------------------------------------------------------------------
-
-    def _stalled(self, effect: SecondaryStalled) -> None:
-        name = self._name(effect.member)
-        self._context.alarm(
-            f"stalled-{name}",
-            f"{name} does not pass the secondary token: the ring no longer waits for it",
-            "look at that node; when it comes back it catches up from this one",
-        )
-
-    def _returned(self, effect: SecondaryReturned) -> None:
-        self._context.log.info(
-            "secondary receiver counts", name=self._name(effect.member), group=self._name(effect.group)
-        )
-
-    def _handed_back(self, effect: SecondaryHandedBack) -> None:
-        name, head = self._name(effect.member), self._name(effect.group)
-        self._context.log.info("secondary receiver has its head again", name=name, head=head)
-
-    def _unanswered(self, effect: SupportSilent) -> None:
-        # Not an alarm: while a market starts, those above are often the last to come.
-        self._context.log.info("silent, another is asked", name=self._name(effect.asked), token=effect.token_number)
-
-    # Heads --------------------------------------------------------------------------------------
-
-    def _headed(self, effect: HeadshipAssumed) -> None:
-        if effect.group == self._own or effect.group in self._adopted:
-            return
-        self._adopted[effect.group] = None
-        self._context.counters.head_changes += 1
-        self._context.log.warning("heads another's group", group=self._name(effect.group), epoch=str(effect.epoch))
-
-    def _left(self, effect: GroupLeft) -> None:
-        self._adopted.pop(effect.group, None)
-        self._context.counters.head_changes += 1
-        group, head = self._name(effect.group), self._name(effect.head)
-        self._context.log.info("hands a group over", group=group, head=head, epoch=str(effect.epoch))
-
-    def _head_changed(self, effect: HeadSwitched) -> None:
-        self._context.counters.head_changes += 1
-        group, head = self._name(effect.group), self._name(effect.head)
-        if effect.silent:
-            self._context.log.warning("its head is silent, another counts it", group=group, head=head)
-        else:
-            self._context.log.info("has another head", group=group, head=head)
-
-    # For whoever watches ------------------------------------------------------------------------
-
-    def fill(self, gauges: NodeGauges, snapshot: PrimaryReceiverSnapshot | SecondaryReceiverSnapshot) -> None:
-        """Which groups a receiver heads, and who heads a secondary one."""
-        if isinstance(snapshot, PrimaryReceiverSnapshot):
-            headed = snapshot.groups
-            gauges.adopted = tuple([self._name(member) for member, _ in snapshot.orphans])
-        else:
-            headed = () if snapshot.below is None else (snapshot.below,)
-            gauges.head, gauges.head_configured = self._name(snapshot.head), self._name(snapshot.group.group)
-        gauges.heads = tuple([self._name(group.group) for group in headed])
-        known = [group.floor for group in headed if group.floor != NO_LIMIT]
-        gauges.secondary_stable_token = min(known, default=None)
-
-
-# ---- What an operator may ask of a primary receiver: to leave the ring for a while, to change U (protocol §5), and to
-# announce a stripe plan (§4.4).
-#
-# Nothing here is obeyed at once. To drain is to ask for a ring without this site; to add or remove a site is to put a
-# control entry into this site's next token, which a majority of the U before must certify. `ring` says how far it is.
-# The operator signed what is asked for: the door only carries the order.
-# Every receiver's narrow stripes follow a plan behind the token that announces it.
-
-
-class RingOperations:
-    """The operator's hands on one primary receiver."""
-
-    def __init__(
-        self,
-        context: Context,
-        machine: PrimaryReceiver,
-        driver: Driver[PrimaryReceiverInput, Any],
-        outcomes: MutableMapping[tuple[str, int], ControlOutcome],
-        left_out: LeftOutSites,
-    ) -> None:
-        """Offers itself at the operator's door; `outcomes` say what became of requests."""
-        self._left_out = left_out
-        self._context = context
-        self._outcomes = outcomes
-        self._machine = machine
-        self._driver = driver
-        context.operations.update(
-            {"ring": self._ring, "drain": self._drain, "add-site": self._add, "remove-site": self._remove}
-        )
-        if context.market.edge is not None:
-            self._plans = PlanFolder(context.market.edge)
-            context.operations["stripe-plan"] = self._announce
-
-    async def _ring(self, _: Mapping[str, Any]) -> Mapping[str, object]:
-        """How this site sees the ring, and U."""
-        receiver, market = self._machine.receiver, self._context.market
-        ring, book = receiver.ring, self._context.keys.book
-        certified = receiver.certificates.certified
-        return {
-            "site": receiver.site,
-            "epoch": str(receiver.accepted),
-            "mode": receiver.mode.value,
-            "ring": list(ring.ring) if ring is not None else [],
-            "universe": list(receiver.ledger.universe),
-            "settled": not receiver.ledger.uncertified_change(certified)[0],
-            "uncertified": ring is not None and ring.uncertified,
-            "leaving": self._machine.leaving,
-            "held": receiver.held,
-            "certified": certified,
-            "order": receiver.ledger.head.order,
-            "roster": 0 if book is None else book.entries[-1][1].serial,
-            "left_out": list(self._left_out.sites),
-            "knows": [plan.node for plan in market.nodes],
-            "outcomes": {f"{kind} {site}": outcome.value for (kind, site), outcome in self._outcomes.items()},
-        }
-
-    async def _drain(self, request: Mapping[str, Any]) -> None:
-        """Ask for a ring without this site, or take that back."""
-        leaving = request.get("leaving", True)
-        if not isinstance(leaving, bool):
-            raise LocalProtocolError('"leaving" is true, or false to come back')
-        if self._machine.leaving != leaving:
-            self._context.log.info("leaves the ring" if leaving else "comes back to the ring", by="operator")
-        self._driver.feed(DrainRequested(leaving))
-
-    async def _add(self, request: Mapping[str, Any]) -> Mapping[str, object]:
-        """U plus one site."""
-        site = self._site_in(request)
-        if site in self._machine.receiver.ledger.universe:
-            return {"already": True}
-        if self._context.market.find(site) is None:
-            raise LocalProtocolError(f"the market file that this node was started with has no site {site}: restart it")
-        if site in self._left_out.sites:
-            raise LocalProtocolError(f"site {site} was removed from U by force, and its number must not vote again")
-        self._request(ControlEntry(ControlKind.ADD_SITE, site, b"", order_in(request)))
-        return {"already": False}
-
-    async def _remove(self, request: Mapping[str, Any]) -> Mapping[str, object]:
-        """U less one site."""
-        site = self._site_in(request)
-        universe = self._machine.receiver.ledger.universe
-        if site not in universe:
-            return {"already": True}
-        if len(universe) <= UNIVERSE_MIN:
-            raise LocalProtocolError(f"U has {len(universe)} sites, and a market needs {UNIVERSE_MIN}: add one first")
-        self._request(ControlEntry(ControlKind.REMOVE_SITE, site, b"", order_in(request)))
-        return {"already": False}
-
-    def _site_in(self, request: Mapping[str, Any]) -> NodeId:
-        site = request.get("site")
-        if not isinstance(site, int) or isinstance(site, bool) or not is_site(site):
-            raise LocalProtocolError('"site" is the id of a receiver')
-        self._insist_on_tokens()
-        return site
-
-    def _insist_on_tokens(self) -> None:
-        receiver = self._machine.receiver
-        ring = receiver.ring
-        if ring is None or receiver.site not in ring.ring:
-            raise LocalProtocolError("this site is not on the ring and sends no token: ask another site")
-
-    async def _announce(self, request: Mapping[str, Any]) -> Mapping[str, object]:
-        """A stripe plan in this site's next token."""
-        try:
-            digest = bytes.fromhex(request.get("digest", ""))
-        except (TypeError, ValueError):
-            digest = b""
-        plan = self._plans.find(digest)
-        if plan is None:
-            raise LocalProtocolError('this node has no plan file with this "digest"')
-        self._insist_on_tokens()
-        entry = plan_entry(plan)._replace(order=order_in(request))
-        self._insist_on_order(entry)
-        self._context.log.warning(
-            "a stripe plan is announced", by="operator", version=plan.version, digest=digest.hex()
-        )
-        self._driver.feed(ControlRequested(entry))
-        return {"version": plan.version}
-
-    def _request(self, entry: ControlEntry) -> None:
-        self._insist_on_order(entry)
-        kind, site = entry.kind, entry.subject
-        name = self._context.market.name_of(site)
-        self._context.log.warning("U changes", by="operator", kind=kind.name, site=site, name=name)
-        self._outcomes.pop((kind.name, site), None)
-        self._driver.feed(ControlRequested(entry))
-
-    def _insist_on_order(self, entry: ControlEntry) -> None:
-        receiver = self._machine.receiver
-        last, following = receiver.ledger.head.order, receiver.held + 1
-        insist_on_order(receiver.notary, entry, self._context.stripe, following, last, self._context.clock.now())
-
-
-# ---- What a receiver tells people of changes that are more than a new ring: of U, by force, and two stories.
-
-
-_ANSWER_NS = 5 * SECOND
-"""A market that runs answers sooner: tokens come every period, and checkpoints take a second."""
-
-
-class RingReport:
-    """Logs, alarms and counts; and what became of an operator's requests."""
-
-    def __init__(self, context: Context) -> None:
-        """Nothing has happened yet."""
-        self._context = context
-        self.outcomes: dict[tuple[str, int], ControlOutcome] = {}
-        """By kind and subject: what became of the newest request."""
-        self.left_out = LeftOutSites(context.directory)
-        self._alone_since = NEVER
-        self._told_alone = False
-
-    def tick(self, universe: Sequence[NodeId], now: int) -> None:
-        """Who joins a market that does not run waits for ever: say so, once, and not before it could have answered."""
-        self._alone_since = NEVER if universe else min(self._alone_since, now)
-        if now - self._alone_since > _ANSWER_NS and not self._told_alone:
-            self._told_alone = True
-            self._context.alarm(
-                "join-waits",
-                "this site waits to join: no other receiver has answered with its log",
-                "start the market's other nodes; a market that has never run begins with --new, not with --join",
-            )
-
-    def tell(self, effect: ControlSettled | UniverseForced | Diverged) -> None:
-        """Report one effect."""
-        match effect:
-            case ControlSettled():
-                self._settled(effect)
-            case UniverseForced():
-                self._forced(effect)
-            case Diverged():
-                self._diverged(effect)
-            case _:
-                assert_never(effect)
-
-    def _settled(self, effect: ControlSettled) -> None:
-        entry = effect.entry
-        is_site = entry.kind in CHANGES
-        name = self._context.market.name_of(entry.subject) if is_site else str(entry.subject)
-        self.outcomes[entry.kind.name, entry.subject] = effect.outcome
-        self._context.log.info("an operator's entry", kind=entry.kind.name, name=name, outcome=effect.outcome.value)
-
-    def _forced(self, effect: UniverseForced) -> None:
-        self.left_out.note(effect.left_out)
-        names = ", ".join([self._context.market.name_of(site) for site in effect.universe])
-        self._context.alarm(
-            "forced",
-            f"U is {names} by an operator's word alone, from token {effect.token_number} on",
-            "a node that was left out must never run again under its number",
-        )
-
-    def _diverged(self, effect: Diverged) -> None:
-        self._context.counters.divergences += 1
-        self._context.counters.sequences_diverged += effect.next_sequence - effect.first_sequence
-        self._context.alarm(
-            "diverged",
-            f"sequences {effect.first_sequence} to {effect.next_sequence - 1} went out here, and the ring of epoch"
-            f" {effect.epoch} has others: customers may have received two different sequences",
-            'compare the journals; the policy "majority" cannot lead here',
-        )
-
-
-_TIMER_FIRED = TimerFired()
-_ASKING_TO_COME_IN = (Suspicion.LOST, Suspicion.OUTSIDE)
-"""What a site says of itself when it starts: nothing is wrong with anybody."""
-
-
-def _because(loss: str) -> str:
-    return f" ({loss})" if loss else ""
-
-
-_HostEffect: TypeAlias = ReceiverHostEffect | LineHostEffect
 
 
 class ReceiverHost:

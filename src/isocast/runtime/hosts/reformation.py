@@ -20,7 +20,7 @@ from isocast.runtime.hosts.lines import LinePlanning
 from isocast.runtime.hosts.order_checks import insist_on_order, order_in
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.founding import begun, is_new
-from isocast.runtime.market.roster_files import NewestReader
+from isocast.runtime.market.roster_files import KeysCounting, NewsReader
 from isocast.runtime.net.channels import NodeKeys
 from isocast.runtime.net.clock import ClockStatus
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
@@ -82,7 +82,7 @@ class ReformationHost:
         context, book = self._context, self._context.keys.book
         if book is None:
             return Court(Notary())
-        verifier = RosterVerifier(book.newest.market, NewestReader(context.market, book))
+        verifier = RosterVerifier(book.newest.market, NewsReader(context.market, book, KeysCounting.NEWEST))
         return Court(Notary(verifier=verifier, refused=context.counters.refused_signatures))
 
     async def _force(self, request: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isocast.ring.settings import OrderRule, StartPolicy
+from isocast.runtime.market.finding import find_market
 from isocast.runtime.market.floors import read_floors
 from isocast.runtime.market.keys import GROUP_PORT, NARROW_PORT, SETTINGS
 from isocast.runtime.market.model import (
@@ -38,7 +39,7 @@ from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.timing import PROFILES, Formula, Gate, Timing, release_delay, retry, seconds, token_period
 from isocast.terms.toml_files import Faults, Values, read_tables, read_toml
 
-__all__ = ["Reading", "load_market", "market_from_mapping", "read_market", "remember_market"]
+__all__ = ["Reading", "load_market", "market_from_mapping", "open_market", "read_market", "remember_market"]
 
 _BYTES_MAX = 4 << 20
 """Bounds: a table of 20 lines for each of 10,000 nodes."""
@@ -53,6 +54,11 @@ class Reading:
     faults: tuple[ConfigurationError, ...] = ()
     warnings: tuple[str, ...] = ()
     """Each begins with its key."""
+
+
+def open_market(given: str | Path | None = None, *, running: bool = True) -> Market:
+    """The market that is meant, as `find_market` finds its file; ConfigurationError as there and for a wrong file."""
+    return load_market(find_market(given, running=running))
 
 
 def load_market(path: str | Path) -> Market:

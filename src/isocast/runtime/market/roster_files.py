@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum, auto
 from pathlib import Path
 from time import monotonic, time_ns
 from typing import Final
@@ -45,9 +46,7 @@ __all__ = [
     "ROOT",
     "ROSTER",
     "SOON_NS",
-    "CustomersReader",
-    "DoorReader",
-    "NewestReader",
+    "KeysCounting",
     "NewsReader",
     "has_roster",
     "identity_file",
@@ -235,16 +234,44 @@ def read_news(market: Market, book: RosterBook) -> tuple[Revocation, ...]:
     return tuple([said for said in load_revocations(market, book.newest) if book.revoke(said)])
 
 
+class KeysCounting(Enum):
+    """Which keys of a book a reader goes by."""
+
+    AT_TOKEN = auto()
+    """Those that count at the token; without a token those of the newest roster."""
+    NEWEST = auto()
+    """At any token only those that nothing has replaced, for a server that weighs who lied.
+
+    It does not follow the sequence, and cannot tell from which token on an older key means nothing: whoever kept one
+    would convict its honest owner.
+    """
+    TWO_NEWEST = auto()
+    """Without a token those of the roster before the newest too, at doors, where nobody follows the sequence.
+
+    The two sides change over one after the other, and each may be a roster behind.
+    """
+
+
 class NewsReader:
     """A book that looks for new files by itself when somebody signs under a roster that it does not know.
 
     No more than once a second, whatever strangers sign.
     """
 
-    def __init__(self, market: Market, book: RosterBook, clock: Callable[[], float] = monotonic) -> None:
-        """`clock` in seconds."""
+    def __init__(
+        self,
+        market: Market,
+        book: RosterBook,
+        counting: KeysCounting = KeysCounting.AT_TOKEN,
+        *,
+        looks_unasked: bool = False,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`looks_unasked`: now and then as well, for a customer, whom nobody tells; `clock` in seconds."""
         self._market = market
         self._book = book
+        self._counting = counting
+        self._looks_unasked = looks_unasked
         self._clock = clock
         self._looked = clock()
 
@@ -257,10 +284,17 @@ class NewsReader:
         *,
         settled: bool = False,
     ) -> bytes | None:
-        """As the book has it."""
+        """As the book has it, if it is one of those that count."""
+        if self._looks_unasked:
+            self._look(_LOOK_S)
+        before_newest = token_number is None and serial == self._book.newest.serial - 1
+        if self._counting is KeysCounting.TWO_NEWEST and before_newest:
+            token_number = 0
         if serial > self._book.newest.serial:
             self._look(_HURRY_S)
-        return self._book.key_of(node, serial, token_number, stripe, settled=settled)
+        found = self._book.key_of(node, serial, token_number, stripe, settled=settled)
+        is_replaced = self._counting is KeysCounting.NEWEST and found != self._book.newest.public_of(node, stripe)
+        return None if is_replaced else found
 
     def _look(self, pause_s: float) -> None:
         """Unless it has looked within so long."""
@@ -276,64 +310,6 @@ class NewsReader:
     def is_revoked(self, public: bytes) -> bool:
         """As the book has it."""
         return self._book.is_revoked(public)
-
-
-class NewestReader(NewsReader):
-    """The same for a server, which does not follow the sequence, when it weighs who lied: only newest keys count.
-
-    It cannot tell from which token on an older key means nothing: whoever kept one would convict its honest owner.
-    """
-
-    def key_of(
-        self,
-        node: NodeId,
-        serial: int,
-        token_number: int | None = None,
-        stripe: int | None = None,
-        *,
-        settled: bool = False,
-    ) -> bytes | None:
-        """As the book has it, unless another key has taken its place."""
-        found = super().key_of(node, serial, token_number, stripe, settled=settled)
-        return found if found == self._book.newest.public_of(node, stripe) else None
-
-
-class DoorReader(NewsReader):
-    """The same at doors, where nobody follows the sequence: the roster before the newest counts, too.
-
-    The two sides change over one after the other, and each may be a roster behind.
-    """
-
-    def key_of(
-        self,
-        node: NodeId,
-        serial: int,
-        token_number: int | None = None,
-        stripe: int | None = None,
-        *,
-        settled: bool = False,
-    ) -> bytes | None:
-        """As the book has it at any token."""
-        if token_number is None and serial == self._book.newest.serial - 1:
-            token_number = 0
-        return super().key_of(node, serial, token_number, stripe, settled=settled)
-
-
-class CustomersReader(DoorReader):
-    """The same for a customer, whom nobody tells: it also looks now and then."""
-
-    def key_of(
-        self,
-        node: NodeId,
-        serial: int,
-        token_number: int | None = None,
-        stripe: int | None = None,
-        *,
-        settled: bool = False,
-    ) -> bytes | None:
-        """As the book has it at any token."""
-        self._look(_LOOK_S)
-        return super().key_of(node, serial, token_number, stripe, settled=settled)
 
 
 def load_revocations(market: Market, roster: Roster) -> tuple[Revocation, ...]:

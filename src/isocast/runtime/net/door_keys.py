@@ -18,7 +18,7 @@ from hmac import compare_digest
 
 from isocast.runtime.market.key_files import MarketKeys
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.market.roster_files import DoorReader
+from isocast.runtime.market.roster_files import KeysCounting, NewsReader
 from isocast.security.door_identities import DoorHand
 from isocast.security.door_seals import DoorOpener
 from isocast.security.keys import Purpose, derive
@@ -156,7 +156,7 @@ def door_hand(market: Market, keys: MarketKeys, refused: dict[SignedKind, int] |
         return None
     name = keys.book.newest.market
     signer = None if keys.identity is None else IdentitySigner(keys.identity, name, keys.book, keys.followers)
-    return DoorHand(name, DoorReader(market, keys.book), signer, refused)
+    return DoorHand(name, NewsReader(market, keys.book, KeysCounting.TWO_NEWEST), signer, refused)
 
 
 def door_opener(market: Market, keys: MarketKeys, stripe: int, server: NodeId) -> DoorOpener | None:

@@ -37,7 +37,6 @@ __all__ = [
     "gauges_from",
     "metrics_page",
     "packet_slot",
-    "series_names",
     "totals_of",
 ]
 
@@ -557,15 +556,6 @@ def totals_of(reading: NodeReading) -> dict[str, float]:
             if isinstance(value, (int, float)):
                 totals[row.name] = value
     return totals
-
-
-def series_names() -> frozenset[str]:
-    """Every name that a query may use, those of histograms' parts included."""
-    names: set[str] = set()
-    for row in METRICS:
-        parts = ("_bucket", "_sum", "_count") if row.type is MetricType.HISTOGRAM else ("",)
-        names.update(row.full_name + part for part in parts)
-    return frozenset(names)
 
 
 # The reference page -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from math import exp, sqrt
+from math import sqrt
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from isocast.reformation.scopes.world import Floats, Ints
 from isocast.studies.entry.stream import OrderStream
 from isocast.terms.topology import City, delay_ns
 
-__all__ = ["EntryFigures", "Pair", "arrival_share", "entry_figures", "exchange_share", "shuffle_share"]
+__all__ = ["EntryFigures", "Pair", "arrival_share", "entry_figures", "shuffle_share"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +138,6 @@ def _out_of_sequence(instants: Ints, ranks: Ints | Floats) -> float:
 
 # What the shares must be where two traders decide at one instant, delays are constant and nothing is lost (protocol
 # §11).
-
-
-def exchange_share(exchange: City, first: City, second: City, jitter_ns: float) -> float:
-    """1-½e^(-(d_B-d_A)/J) at one exchange, jitter exponential with mean J."""
-    ahead = delay_ns(second, exchange) - delay_ns(first, exchange)
-    if not jitter_ns:
-        return 0.5 if not ahead else float(ahead > 0)
-    share = 1 - exp(-abs(ahead) / jitter_ns) / 2
-    return share if ahead >= 0 else 1 - share
 
 
 def arrival_share(ring: tuple[City, ...], first: City, second: City, token_period_ns: int) -> float:

@@ -23,7 +23,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from isocast.runtime.client.trader import TradedSymbol, Trader
+from isocast.runtime.client.trader import Trader
+from isocast.runtime.client.trading_answers import TradedSymbol
 from isocast.terms.errors import IsocastError, TraderRefusedError
 from isocast.trials.demo.trading import TraderSeat
 

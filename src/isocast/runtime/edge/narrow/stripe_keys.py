@@ -8,7 +8,7 @@ from time import time_ns
 
 from isocast.runtime.market.key_files import MarketKeys, load_keys
 from isocast.runtime.market.model import Market, NodePlan, SocketFilter
-from isocast.runtime.market.roster_files import CustomersReader, load_book
+from isocast.runtime.market.roster_files import KeysCounting, NewsReader, load_book
 from isocast.runtime.net.filters import Filter, stripe_filter
 from isocast.security.line_seals import PeriodKeys, RegionKeys
 from isocast.security.roster import RosterBook
@@ -151,7 +151,8 @@ def proof_check(
     if not market.security.signatures:
         return None
     known = book or load_book(market, time_ns())
-    verifier = RosterVerifier(known.newest.market, CustomersReader(market, known))
+    reader = NewsReader(market, known, KeysCounting.TWO_NEWEST, looks_unasked=True)
+    verifier = RosterVerifier(known.newest.market, reader)
     return StripeProofCheck(known.newest.market, verifier, cores_of(stripes), _WAIT_PROOFS * proof_ns(market))
 
 

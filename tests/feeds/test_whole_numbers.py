@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from isocast.terms.whole_numbers import LARGEST, times, within
+from isocast.feeds.tables import LARGEST, times, within
 
 
 @pytest.mark.parametrize("factor", [1, 2, 10, 100, 10**9, LARGEST])
