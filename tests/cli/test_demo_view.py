@@ -286,7 +286,6 @@ def summed_up(market: Market, published: int = PUBLISHED) -> Summary:
         show.watch.ledger,
         show.story,
         seconds=30.0,
-        interrupted=False,
         rings=3,
         published=promised,
     )
@@ -333,7 +332,6 @@ def test_a_node_that_counted_an_early_release_is_believed(market: Market) -> Non
         show.watch.ledger,
         show.story,
         seconds=1.0,
-        interrupted=True,
         rings=1,
         published={},
     )

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -429,9 +430,9 @@ async def _frame_of(show: Show, lake: LakeBeside) -> str:
         await _under_way(show)
         return picture(frame(show, *_SIZE, time.time_ns(), lake), *_SIZE, "isocast demo")
     finally:
-        show.hurry()
-        show.hurry()
-        await playing
+        playing.cancel()
+        with suppress(asyncio.CancelledError):
+            await playing
 
 
 async def _under_way(show: Show) -> None:
