@@ -424,7 +424,10 @@ async def _frame(market: Market) -> str:
 async def _frame_of(show: Show, lake: LakeBeside) -> str:
     playing = asyncio.create_task(show.play())
     try:
-        while not playing.done() and not (show.story.reformed_at and (lake.events or lake.is_over)):  # noqa: ASYNC110
+        story = show.story
+        while not playing.done() and not (story.reformed_at and (lake.events or lake.is_over)):
+            if story.started_at:  # On a busy machine the tables come later than the city that was killed.
+                break
             await asyncio.sleep(_LOOK_S)
         await asyncio.sleep(_AFTER_S)
         await _under_way(show)
