@@ -415,7 +415,7 @@ def events_of(
     return events
 
 
-def _gaps(events: EventArray, columns: Mapping[str, tuple[str, _Column]]) -> Iterator[RowError]:
+def _gaps(events: EventArray, columns: Mapping[str, tuple[object, _Column]]) -> Iterator[RowError]:
     """The first trade whose price or quantity is empty in a column of that name."""
     for name in _SCALED:
         doubtful = np.flatnonzero((events["kind"] == EventKind.TRADE) & (events[name] == 0)).tolist()
