@@ -112,7 +112,7 @@ def test_the_url_of_a_file_is_refused_with_its_path(capsys: pytest.CaptureFixtur
         ("sim run x.toml --seed one", 'unable to convert "one"'),
         ("sim swarm --seeds 0", "Must be >= 1"),
         ("plan timing --gate sometimes", "Choose from"),
-        ("plan timing 3", "Unused Tokens"),
+        ("plan timing 3", "'3' is more than this command takes. (isocast plan timing --help explains it)"),
     ],
 )
 def test_a_mistake_in_the_command_line_is_one_line_and_exit_2(

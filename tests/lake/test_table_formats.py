@@ -25,7 +25,9 @@ from pyspark.sql.types import DateType, IntegerType, LongType, ShortType, String
 from tests.lake.markets import write_market
 
 from isocast.lake.pipeline import Origin, run, stream
-from isocast.lake.table_formats import DeltaLog, IcebergLog, Mirror, mirror_of
+from isocast.lake.table_format_delta import DeltaLog
+from isocast.lake.table_format_iceberg import IcebergLog
+from isocast.lake.table_formats import Mirror, mirror_of
 from isocast.lake.table_states import DataFile, FileChange, TableState
 from isocast.lake.tables import Lake, LakeSettings, LakeTable
 from isocast.terms.errors import ConfigurationError, IsocastError

@@ -23,8 +23,8 @@ _EXAMPLES = """Examples:
     isocast demo --no-lake --no-traders
 
 Exit code: 0 no gap, nothing early and every account right, 1 something was wrong, and it says what. Without Spark, or
-when Spark fails, the demo says so and judges without it. Ctrl-C ends the demo with its summary, a second one at once;
-so does whatever else ends it, and nothing is left behind.
+when Spark fails, the demo says so and judges without it. Ctrl-C ends the demo at once, whatever it does, and nothing is
+left behind; when the market is over and only tables are missing, the summary comes without them.
 """
 
 demo = App(name="demo", help_epilogue=_EXAMPLES)

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from isocast.trials.demo.trading_summary import TradingSummary
 
 __all__ = [
-    "AFTER_CTRL_C_S",
     "MISSING",
-    "PATIENCE_S",
     "LakeBeside",
     "LakeStage",
     "behind_s",
@@ -45,10 +43,8 @@ __all__ = [
 
 MISSING = "Spark is not installed, so that no tables are made: pip install 'isocast[spark]'"
 _JOB = ("-m", "isocast.cli.demo_lake_job")
-PATIENCE_S = 180.0
+_PATIENCE_S = 180.0
 """From the market's end to the verdict: some 15 s where nobody else works, and far more on a loaded machine."""
-AFTER_CTRL_C_S = 20.0
-"""The same after Ctrl-C: who interrupts waits for the summary, not for tables."""
 _HEAD_START_S = 12.0
 """A start takes some 5 s where nobody else works; on a loaded machine the market does not wait for all of it."""
 _LINE_MOST = 1 << 24
@@ -176,7 +172,7 @@ class LakeBeside:
                 await self._started.wait()
         await self._order("give way")
 
-    async def finish(self, events: int, patience_s: float = PATIENCE_S) -> None:
+    async def finish(self, events: int, patience_s: float = _PATIENCE_S) -> None:
         """The market has stopped after so many events: wait until all are in tables and judged, within reason."""
         self.expected, self.followed = events, self.events
         since = time.monotonic()

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from isocast.cli.demo_lake import AFTER_CTRL_C_S, PATIENCE_S, LakeBeside, LakeStage, lake_lines, lake_words
+from isocast.cli.demo_lake import LakeBeside, LakeStage, lake_lines, lake_words
 from isocast.cli.demo_trading import floor_words, trading_entries
 from isocast.cli.live_view import can_draw, live_screen
 from isocast.cli.render import line, show_json
@@ -44,9 +44,8 @@ _FAULTS_SHOWN = 12
 def summary_lines(summary: Summary, missing: Sequence[str] = ()) -> Iterator[str]:
     """Lines of at most 100 characters; without the `missing` packages nobody could trade."""
     figures = summary.figures
-    interrupted = ", interrupted" if summary.interrupted else ""
     yield ""
-    yield f"{summary.seconds:.1f} s of a market of {summary.nodes} processes, from the journals of all{interrupted}"
+    yield f"{summary.seconds:.1f} s of a market of {summary.nodes} processes, from the journals of all"
     yield ""
     floors = ", ".join([f"{mic} {count:,}" for mic, count in sorted(summary.by_floor.items())])
     yield from _entry(
@@ -190,8 +189,8 @@ def next_steps(kept: Market | None, lake: LakeBeside | None = None) -> Iterator[
 COMMANDS = ("isocast.cli.main",)
 """What nodes import of the command line."""
 _FRAMES_PER_S = 8
-_SUMMARY_S = 300.0
-"""After Ctrl-C: what is on its way is released, everything stops, journals are read, tables completed."""
+_SUMMARY_S = 5.0
+"""After Ctrl-C, when the market has stopped and only tables are missing: Spark ends, and the summary is written."""
 _STATUS_EVERY_S = 5.0
 _SAID = (Tone.TROUBLE, Tone.RING)
 """What is worth a line where there is no live view."""
@@ -262,27 +261,15 @@ async def _played(show: Show, lake: LakeBeside | None, options: DemoOptions) -> 
     whole = asyncio.current_task()
 
     def interrupted() -> None:
-        """Ctrl-C in the middle of the show ends it with its summary; otherwise nobody would read one."""
-        if shutdown.cause() != signal.SIGINT or show.phase is Phase.SETTING:
-            if whole is not None:
-                whole.cancel()
-            return
-        shutdown.allow(_SUMMARY_S, "the summary follows" if options.as_json else "")
-        if lake is not None and lake.expected is not None:
+        """End at once; but by Ctrl-C, when only the tables are missing, with the summary of the market."""
+        if shutdown.cause() == signal.SIGINT and lake is not None and lake.expected is not None:
+            shutdown.allow(_SUMMARY_S)
             lake.give_up()
-        else:
-            show.hurry()
-
-    def again() -> None:
-        """The market has stopped and only the tables are missing: they are given up."""
-        if whole is not None and (lake is None or lake.expected is None):
+        elif whole is not None:
             whole.cancel()
-            shutdown.allow(0)
-        elif lake is not None:
-            lake.give_up()
 
     try:
-        with shutdown.stopping(interrupted, again):
+        with shutdown.stopping(interrupted):
             if options.as_json:
                 return await playing
             if options.headless or not can_draw():
@@ -304,11 +291,8 @@ async def _play(show: Show, lake: LakeBeside | None) -> Summary:
         show.began_at = time.time_ns()
     summary = await show.play()
     if lake is not None:
-        if show.is_abandoned:
-            lake.give_up()
         lake.trading = summary.trading
-        hurried = shutdown.cause() == signal.SIGINT
-        await lake.finish(summary.events, AFTER_CTRL_C_S if hurried else PATIENCE_S)
+        await lake.finish(summary.events)
     return summary
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["floor_line", "floor_panel", "floor_title", "floor_words", "trading_entries"]
 
 _UNKNOWN = "–"
+_PANEL: dict[str, Literal["left", "right"]] = {
+    " symbol": "left",
+    "bid": "right",
+    "ask": "right",
+    "last trade": "right",
+    "orders": "left",
+}
 
 
 # While it runs ------------------------------------------------------------------------------------
@@ -59,18 +66,16 @@ def floor_line(floor: FloorRecord) -> Text:
 
 def floor_panel(show: Show, floor: FloorRecord) -> RenderableType:
     """A row for each symbol; beside them, what each city has ordered."""
-    table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True, show_header=False)
-    for justify in ("left", "right", "right", "left", "left"):
-        table.add_column(justify=justify, no_wrap=True)
+    table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True, header_style=FAINT)
+    for name, justify in _PANEL.items():
+        table.add_column(name, justify=justify, no_wrap=True)
     cities = _cities(show, floor)
     for place, one in enumerate(floor.prices()):
         table.add_row(
             Text(f" {one.symbol}", style="bright_magenta"),
-            Text.assemble(("bid ", FAINT), _price(one.bid)),
-            Text.assemble(("ask ", FAINT), _price(one.ask)),
-            ""
-            if one.last is None
-            else Text.assemble(("last ", FAINT), f"{one.last.quantity} at {_price(one.last.price)}"),
+            _price(one.bid),
+            _price(one.ask),
+            "" if one.last is None else f"{one.last.quantity} at {_price(one.last.price)}",
             Text(cities[place], style="green") if place < len(cities) else "",
         )
     return table
@@ -79,7 +84,7 @@ def floor_panel(show: Show, floor: FloorRecord) -> RenderableType:
 def _cities(show: Show, floor: FloorRecord) -> list[str]:
     orders = Counter([city_of(order >> 32) for order in floor.orders])
     traders = [] if show.session is None else show.session.traders
-    return [f"{trader.seat.city} {counted(orders[trader.seat.city], 'order')}" for trader in traders]
+    return [f"{trader.seat.city} {orders[trader.seat.city]:,}" for trader in traders]
 
 
 def _price(units: int | None) -> str:

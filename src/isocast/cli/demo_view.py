@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -99,7 +100,7 @@ def _right(layout: Layout, show: Show, lake: LakeBeside | None, height: int) -> 
     floor, parts = show.watch.floor, [Layout(_log(show, lake, height))]
     if floor is not None:
         rows = max(len(floor.symbols), 1)
-        parts.insert(0, Layout(panel(floor_panel(show, floor), floor_title(floor)), size=rows + 2))
+        parts.insert(0, Layout(panel(floor_panel(show, floor), floor_title(floor)), size=rows + 3))
     layout.split_column(*parts)
 
 
@@ -405,8 +406,6 @@ def _latency(chunk: Chunk) -> int:
 
 _SIZE = (100, 40)
 _SECONDS, _SEED, _LOSS = 60.0, 7, 0.02
-_AFTER_S = 1.0
-"""After the ring has re-formed without the city that was killed."""
 _SPARK_S = 120.0
 """Nobody waits in front of it."""
 _SHARE = 0.7
@@ -423,15 +422,14 @@ async def _frame(market: Market) -> str:
 async def _frame_of(show: Show, lake: LakeBeside) -> str:
     playing = asyncio.create_task(show.play())
     try:
-        while not playing.done() and not (show.story.reformed_at and (lake.events or lake.is_over)):  # noqa: ASYNC110
+        while not playing.done() and not show.story.reformed_at:  # noqa: ASYNC110 - a look at what others did
             await asyncio.sleep(_LOOK_S)
-        await asyncio.sleep(_AFTER_S)
         await _under_way(show)
         return picture(frame(show, *_SIZE, time.time_ns(), lake), *_SIZE, "isocast demo")
     finally:
-        show.hurry()
-        show.hurry()
-        await playing
+        playing.cancel()
+        with suppress(asyncio.CancelledError):
+            await playing
 
 
 async def _under_way(show: Show) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from isocast.cli.lake_tables import chosen_calendar, lake_session
+from isocast.cli.lake_tables import chosen_calendar, insist_on_spark, lake_session
 from isocast.cli.options import Flag
 from isocast.cli.render import line, note, show_json, show_table, working
 from isocast.terms.errors import ConfigurationError
@@ -85,6 +85,9 @@ def _bars(  # noqa: PLR0913 - options of a command
         raise ConfigurationError("command line", "--out", f"{out} is neither .parquet nor .csv")
     if rows < 1:
         raise ConfigurationError("command line", "--rows", "must be at least 1")
+    insist_on_spark()
+    if not lake.is_dir():  # Before Spark starts, which takes seconds.
+        raise ConfigurationError(str(lake), "--lake", "no such folder: `isocast lake run` makes a lake")
     with lake_session("isocast lake bars", master) as spark:
         from pyspark.sql.functions import col
 

@@ -105,7 +105,7 @@ def _called(words: Sequence[str]) -> object:
 
 
 def _parsed(words: Sequence[str]) -> object:
-    from cyclopts import CycloptsError
+    from cyclopts import CycloptsError, UnusedCliTokensError
 
     from isocast.cli.app import app
 
@@ -114,5 +114,10 @@ def _parsed(words: Sequence[str]) -> object:
     except CycloptsError as error:
         if shutdown.cause():
             raise
-        note(f"isocast: {' '.join(str(error).split())} (isocast --help explains the commands)")
+        if isinstance(error, UnusedCliTokensError):
+            said = f"{' '.join(error.unused_tokens or ())!r} is more than this command takes."
+        else:
+            said = " ".join(str(error).split())
+        helping = " ".join(["isocast", *(error.command_chain or ()), "--help"])
+        note(f"isocast: {said} ({helping} explains it)")
         return _BAD_INPUT

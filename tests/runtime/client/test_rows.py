@@ -135,6 +135,7 @@ def test_a_column_may_have_many_types() -> None:
     ]
     for frame in frames:
         assert events_of(frame)["time"].tolist() == [MOMENT_NS, MOMENT_NS + 1]
+    base["kind"] = ["quote", "quote"]
     gaps = pd.DataFrame({**base, "quantity": [5.0, None], "price": pd.array([None, 7], "Int64"), "side": [None, "buy"]})
     assert [tuple(row) for row in events_of(gaps)[["quantity", "price", "side"]].tolist()] == [
         (5, 0, 0),
@@ -175,6 +176,9 @@ WRONG = [
     ("time", "yesterday", "neither nanoseconds"),
     ("kind", "trad", 'did you mean "trade"'),
     ("kind", None, "must be given"),
+    ("price", None, "is empty in a trade"),
+    ("price", float("nan"), "is empty in a trade"),
+    ("quantity", None, "is empty in a trade"),
     ("floor", "London", "four capital letters"),
     ("symbol", "NINELETTERS", "1 to 8"),
     ("side", "bye", 'did you mean "buy"'),

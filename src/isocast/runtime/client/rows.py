@@ -2,8 +2,9 @@
 
 A row has the names of an event's fields. Kinds, sides and flags go by name or number, a price is in units ("12.34",
 `Decimal`, or a float that is a whole number of ticks), a time is ISO 8601, a `datetime` or nanoseconds since 1970.
-What a row leaves out is zero, and a time of zero means: now. Every form is read as columns by the same rules, so equal
-data gives equal records. A `RowError` names the row and the column, and nothing is returned then.
+What a row leaves out is zero, and a time of zero means: now. In a column of prices or quantities a trade may not be
+empty. Every form is read as columns by the same rules, so equal data gives equal records. A `RowError` names the row
+and the column, and nothing is returned then.
 
 None of the libraries is imported here: whoever hands over a table has imported its library.
 """
@@ -11,7 +12,7 @@ None of the libraries is imported here: whoever hands over a table has imported 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -261,6 +262,8 @@ _PARSERS: Mapping[str, _Parser] = {
 _SCALED = ("price", "quantity")
 _QUANTITY_MAX = (1 << 32) - 1
 _REQUIRED = ("kind", "floor")
+_NO_GAP = "is empty in a trade: give it a number, 0 if it is none"
+"""A gap in a table of trades would be trades for nothing, in everybody's sequence for ever."""
 
 
 def is_missing(value: object) -> bool:
@@ -299,6 +302,8 @@ def read_row(row: Mapping[str, object], resolve: Resolve | None = None) -> tuple
         if is_missing(value):
             if name in _REQUIRED:
                 raise BadFieldError(name, "must be given")
+            if name in row and name in _SCALED and found["kind"] == EventKind.TRADE:
+                raise BadFieldError(name, _NO_GAP)
             found[name] = "" if name == "symbol" else 0
         elif name == "reference":
             kind = int(str(found["kind"]))
@@ -403,9 +408,23 @@ def events_of(
             faults.append(RowError(wrong.row, str(written), str(wrong)))
         else:
             events["time" if name == "time_ns" else name] = values
+    if not faults:
+        faults = list(_gaps(events, columns))
     if faults:
         raise min(faults, key=lambda fault: fault.row)
     return events
+
+
+def _gaps(events: EventArray, columns: Mapping[str, tuple[object, _Column]]) -> Iterator[RowError]:
+    """The first trade whose price or quantity is empty in a column of that name."""
+    for name in _SCALED:
+        doubtful = np.flatnonzero((events["kind"] == EventKind.TRADE) & (events[name] == 0)).tolist()
+        if doubtful and name in columns:
+            written, column = columns[name]
+            values = _listed(column, len(events))
+            row = next((row for row in doubtful if is_missing(values[row])), None)
+            if row is not None:
+                yield RowError(row, str(written), _NO_GAP)
 
 
 def _symbols(

@@ -83,8 +83,6 @@ class Show:
         self.feeds = [Feed(plan, settings.seed) for plan in FLOORS if plan.source in market.by_name]
         self.children: dict[str, ChildState] = {}
         """Where each process stands."""
-        self._hurried = asyncio.Event()
-        self._abandoned = asyncio.Event()
         self._going = asyncio.Event()
 
     # Asked of it ----------------------------------------------------------------------------------
@@ -98,17 +96,6 @@ class Show:
     def one_way_ns(self) -> int:
         """The formula's d, for what was released so far."""
         return one_way_ns(self.market, self.watch.releases.sources)
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether somebody asked twice for its end."""
-        return self._abandoned.is_set()
-
-    def hurry(self) -> None:
-        """End early: close the floors, let everything settle and sum up; asked again, sum up at once."""
-        if self._hurried.is_set():
-            self._abandoned.set()
-        self._hurried.set()
 
     def note(self, tone: Tone, text: str) -> None:
         """Something happened."""
@@ -139,8 +126,7 @@ class Show:
             took = (time.time_ns() - self.began_at) / SECOND
             self.note(Tone.RING, f"After {took:.1f} s all {nodes} nodes are ready; the floors open")
             await self._perform(stage, group)
-            if not self._abandoned.is_set():
-                await asyncio.sleep(_COUNTED_S)
+            await asyncio.sleep(_COUNTED_S)
             looking.cancel()
             await self.watch.look()
 
@@ -155,19 +141,15 @@ class Show:
         if self.session is not None:
             feeding.append(group.create_task(self.session.run(stage, self._going)))
         telling = group.create_task(self._tell(stage))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.seconds):
-                await self._hurried.wait()
+        await asyncio.sleep(self.settings.seconds)
         self._going.clear()
         self.phase = Phase.SETTLING
         self.closed_at = time.time_ns()
         self.note(Tone.RING, "The floors close; what is on its way is released")
         if not self.story.killed_at:
             telling.cancel()
-        settling = group.create_task(self._settle(stage, [*feeding, telling]))
-        abandoning = group.create_task(self._abandoned.wait())
-        await asyncio.wait([settling, abandoning], return_when=asyncio.FIRST_COMPLETED)
-        for task in (*feeding, telling, settling, abandoning):
+        await self._settle(stage, [*feeding, telling])
+        for task in (*feeding, telling):
             task.cancel()
 
     async def _tell(self, stage: DemoStage) -> None:
@@ -213,16 +195,13 @@ class Show:
         self.phase = Phase.JUDGING
         self.stopped_at = time.time_ns()
         published = {feed.plan.mic: feed.events for feed in self.feeds}
-        # Who was in a hurry twice did not wait for the last answers.
-        known = None if self._abandoned.is_set() else published
-        evidence = read_proof(self.market, known)
+        evidence = read_proof(self.market, published)
         summary = sum_up(
             self.market,
             evidence,
             self.watch.ledger,
             self.story,
             seconds=((self.closed_at or time.time_ns()) - self.opened_at) / SECOND if self.opened_at else 0.0,
-            interrupted=self._hurried.is_set(),
             rings=len(self.watch.rings),
             published=published,
         )
@@ -232,8 +211,7 @@ class Show:
         from isocast.trials.demo.trading_summary import judge_trading  # noqa: PLC0415 - its packages are an extra's
 
         alarms = [f"{name}: {text}" for name, text in self.watch.ledger.alarms("floor-")]
-        complete = not self._abandoned.is_set()
-        judging = judge_trading(self.market, is_complete=complete, alarms=alarms)
+        judging = judge_trading(self.market, is_complete=True, alarms=alarms)
         while True:
             try:
                 next(judging)

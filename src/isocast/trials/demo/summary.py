@@ -157,7 +157,6 @@ class Summary:
     """Everything, for people and programs."""
 
     seconds: float
-    interrupted: bool
     seed: int
     loss: float
     nodes: int
@@ -202,7 +201,6 @@ class Summary:
         figures, story = self.figures, self.story
         return {
             "seconds": round(self.seconds, 3),
-            "interrupted": self.interrupted,
             "seed": self.seed,
             "loss": self.loss,
             "nodes": self.nodes,
@@ -275,7 +273,6 @@ def sum_up(
     story: Story,
     *,
     seconds: float,
-    interrupted: bool,
     rings: int,
     published: Mapping[Mic, int],
 ) -> Summary:
@@ -287,7 +284,6 @@ def sum_up(
     plan = market.by_name.get(story.victim)
     return Summary(
         seconds=seconds,
-        interrupted=interrupted,
         seed=market.impairment.seed,
         loss=market.impairment.loss,
         nodes=process_count(market),
