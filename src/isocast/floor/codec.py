@@ -121,8 +121,7 @@ _TAKE = Struct("<QIQq")
 _WHOLE = Struct("<q")
 _WHOSE = Struct("<BQI")
 _OF_ACCOUNTS: Final = frozenset(
-    int(kind)
-    for kind in (_Kind.ORDER, _Kind.CANCEL, _Kind.REPLACE, _Kind.COMMIT, _Kind.REVEAL, _Kind.BID, _Kind.TAKE)
+    int(kind) for kind in (_Kind.ORDER, _Kind.CANCEL, _Kind.REPLACE, _Kind.COMMIT, _Kind.REVEAL, _Kind.BID, _Kind.TAKE)
 )
 """Kinds that begin with an id and its account."""
 
