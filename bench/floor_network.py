@@ -7,8 +7,8 @@ of the one sell, those of the other buy at the same price, each in batches, one 
 loopback. Every order trades. Rates are of wall time: accepted, from the first request to the last answer; confirmed, to
 the last token that confirms a trade; settled, until both gateways have posted all. So much is true of the whole
 machine: beside them is the CPU time of an order by part, without starts, which a larger one would spend at once. Delays
-are read from the journals, in tokens too, beside what the rules say. Nothing is measured unless every trade is confirmed,
-settled and conserved.
+are read from the journals, in tokens too, beside what the rules say. Nothing is measured unless every trade is
+confirmed, settled and conserved.
 """
 
 from __future__ import annotations
