@@ -52,13 +52,12 @@ class RowKind:
 _BUY, _SELL = Side.BUY, Side.SELL
 _SIDES = {1: _BUY, 2: _SELL}
 _OPEN = Phase.OPEN
-_CONDITIONS = 7
 _DEADLINE = Order._fields.index("deadline")
 
 
 def _conditions(order: Order) -> tuple[Any, ...]:
     """All that follows the owner, but for the deadline."""
-    return order[_CONDITIONS:_DEADLINE] + order[_DEADLINE + 1 :]
+    return order[7:_DEADLINE] + order[_DEADLINE + 1 :]
 
 
 _COMMON = Order(0, 0, "", Side.BUY, 0)
@@ -153,7 +152,7 @@ class FastFloor(Floor):
             conditions, deadline, side = _conditions(order), order.deadline, order.side
             is_in_time = deadline is None or self.at <= deadline
             if conditions in _SHORT and is_in_time and (side is _BUY or side is _SELL):
-                number, account, _, _, quantity, price, owner = order[:_CONDITIONS]
+                number, account, _, _, quantity, price, owner = order[:7]
                 self._enter_plain(state, number, account, owner, side, quantity, price, _SHORT[conditions])
                 return
         super()._order(order)

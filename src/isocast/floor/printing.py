@@ -20,6 +20,7 @@ from hashlib import blake2b
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from isocast.floor.corrections import Correction
 from isocast.floor.events import Trade
@@ -47,7 +48,9 @@ _OFF_BOOK: Final = int(EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW)
 _KEY_BYTES: Final = 16
 _AMENDMENTS: Final = (EventKind.CORRECTION, EventKind.TRADE_CANCEL)
 _PRINTED: Final = (EventKind.TRADE, *_AMENDMENTS)
-_IS_ONE: Final = {kinds: np.isin(np.arange(256), kinds) for kinds in ((EventKind.TRADE,), _AMENDMENTS, _PRINTED)}
+_IS_ONE: Final[dict[tuple[EventKind, ...], npt.NDArray[np.bool_]]] = {
+    kinds: np.isin(np.arange(256), kinds) for kinds in ((EventKind.TRADE,), _AMENDMENTS, _PRINTED)
+}
 """Of some kinds, whether each value of a byte is one of them."""
 _AMENDED_MAX: Final = 10_000
 """Corrections that are remembered to print none twice: they come again within some tokens, or not at all."""
