@@ -6,9 +6,9 @@ A market of four receivers that are one trading floor, two gateways with account
 of the one sell, those of the other buy at the same price, each in batches, one batch after the other, by HTTP on
 loopback. Every order trades. Rates are of wall time: accepted, from the first request to the last answer; confirmed, to
 the last token that confirms a trade; settled, until both gateways have posted all. So much is true of the whole
-machine: beside them is the CPU time of an order by part, which a larger one would spend at once. Delays are read from
-the journals, in tokens too, beside what the rules say. Nothing is measured unless every trade is confirmed, settled and
-conserved.
+machine: beside them is the CPU time of an order by part, without starts, which a larger one would spend at once. Delays
+are read from the journals, in tokens too, beside what the rules say. Nothing is measured unless every trade is
+confirmed, settled and conserved.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import resource
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from markets import ring_market, run_with
+from markets import ring_market, run_with, usage
 from scratch import folder
 
 import isocast
@@ -79,6 +78,7 @@ class Gateway:
         self.tokens: list[str] = []
         self._accounts: list[int] = []
         self.door = ""
+        self._started_s = 0.0
 
     def found(self, traders: int, orders: int) -> None:
         """Books of so many traders, each with enough for so many orders."""
@@ -109,8 +109,13 @@ class Gateway:
             said.append(line)
             if " at 127.0.0.1:" in line:
                 self.door = f"http://127.0.0.1:{line.rpartition(':')[2].strip()}"
+                self._started_s = self.cpu_s()
                 return
         sys.exit(f"the gateway of {source} ended with {self._process.wait()}: {''.join(said)}")
+
+    def cpu_s(self) -> float:
+        """CPU time of the process since it takes orders: what a start costs is no order's."""
+        return 0.0 if self._process is None else usage({self.side: self._process})[self.side] - self._started_s
 
     def stop(self) -> None:
         """End it in order."""
@@ -164,28 +169,28 @@ async def drive(config: Path, orders: int, traders: int, batch: int) -> dict[str
             gateway.found(traders, share)
             opened.callback(gateway.stop)
             gateway.start(config, source)
-        began_ns, began = time.time_ns(), time.perf_counter()
+        began_ns, began, own = time.time_ns(), time.perf_counter(), time.process_time()
         async with asyncio.TaskGroup() as group:
             for gateway in gateways:
                 for token in gateway.tokens:
                     group.create_task(trade(gateway, token, share, batch))
-        accepted = time.perf_counter() - began
+        accepted, own = time.perf_counter() - began, time.process_time() - own
         quantity = share * traders * LOTS
         while not all(gateway.has_settled(quantity) for gateway in gateways):
             if time.perf_counter() - began > PATIENCE_S + accepted:
                 sys.exit(f"not settled within {PATIENCE_S:.0f} s of the last order")
             await asyncio.sleep(0.1)
         settled = time.perf_counter() - began
+        gateways_cpu_s = sum([gateway.cpu_s() for gateway in gateways])
         if not all(gateway.is_sound() for gateway in gateways):
             sys.exit("an audit of the books finds something: isocast accounts audit")
-    own, theirs = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "began_ns": began_ns,
         "orders": 2 * share * traders,
         "accepted_s": accepted,
         "settled_s": settled,
-        "gateways_cpu_s": theirs.ru_utime + theirs.ru_stime,
-        "traders_cpu_s": own.ru_utime + own.ru_stime,
+        "gateways_cpu_s": gateways_cpu_s,
+        "traders_cpu_s": own,
     }
 
 

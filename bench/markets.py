@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from scratch import room_at
@@ -62,7 +62,7 @@ class Usage(dict[str, float]):
     """CPU seconds by node."""
 
 
-def usage(nodes: dict[str, subprocess.Popen[bytes]]) -> Usage:
+def usage(nodes: Mapping[str, subprocess.Popen[Any]]) -> Usage:
     """What each process has used so far."""
     found = Usage()
     for name, child in nodes.items():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.floor.codec import decode_event, encode_event
+from isocast.floor.codec import account_of, decode_event, encode_event
 from isocast.floor.events import (
     AuctionKind,
     Bid,
@@ -137,3 +137,10 @@ def test_what_does_not_fit_is_refused_by_the_sender() -> None:
     ):
         with pytest.raises(LocalProtocolError):
             encode_event(event)
+
+
+@given(EVENTS)
+def test_the_first_bytes_of_an_event_say_whose_it_is(event: Event) -> None:
+    data = encode_event(event)
+    assert account_of(data) == (None if isinstance(event, Lot) else getattr(event, "account", None))
+    assert account_of(data[:12]) is None

@@ -13,7 +13,7 @@ from tests.floor.test_following import OTHERS
 from tests.floor.test_rules import PRICES, QUANTITIES, SIDES, TERMS, events
 
 from isocast.floor.book import WorkingOrder
-from isocast.floor.events import Cancel, Directory, Event, Order, OwnRule, Phase, Replace, Trade
+from isocast.floor.events import Cancel, Directory, Event, Order, OwnRule, Phase, Replace, Status, Trade
 from isocast.floor.fast import FastFloor, Row, RowKind
 from isocast.floor.fast_book import FastBook, FastSide
 from isocast.floor.machine import Floor
@@ -50,8 +50,8 @@ def common_flows(draw: st.DrawFn) -> list[list[Event]]:
     number = 0
     for _ in range(draw(st.integers(1, 5))):
         token: list[Event] = []
-        for kind in draw(st.lists(st.sampled_from("oooooiicrrst"), max_size=12)):
-            number += kind in "oist"
+        for kind in draw(st.lists(st.sampled_from("oooddliicrrst"), max_size=12)):
+            number += kind in "odlist"
             account = draw(st.integers(1, 3))
             if kind in "cr":
                 old = draw(st.integers(1, number + 1))
@@ -63,6 +63,8 @@ def common_flows(draw: st.DrawFn) -> list[list[Event]]:
                 )
                 continue
             kinds: dict[str, dict[str, Any]] = {
+                "d": {"is_day": True},
+                "l": {"is_day": draw(st.booleans()), "deadline": draw(st.integers(1, 7))},
                 "i": {"is_immediate": True},
                 "s": {"trigger": draw(PRICES)},
                 "t": {"display": 2},
@@ -78,7 +80,8 @@ def common_flows(draw: st.DrawFn) -> list[list[Event]]:
                 )
             )
         tokens.append(token)
-    return tokens
+    # Orders of a day go, and no others.
+    return [*tokens, [Status(SYMBOL, Phase.CLOSED)]]
 
 
 def compare(tokens: list[list[Event]]) -> None:
@@ -119,8 +122,12 @@ def row(event: Event) -> Row:
 def test_events_as_numbers_are_the_same_events(tokens: list[list[Event]], phase: Phase) -> None:
     """Also where the symbol does not trade, or does not exist."""
     plain = [
-        [one for one in token if not isinstance(one, Order) or (one.trigger is None and not one.display)]
-        for token in tokens[1:]
+        [
+            one._replace(is_day=False, deadline=None) if isinstance(one, Order) else one
+            for one in token
+            if not isinstance(one, Order) or (one.trigger is None and not one.display)
+        ]
+        for token in tokens[1:-1]
     ]
     one, other = Floor(), FastFloor()
     for floor in (one, other):

@@ -99,6 +99,7 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
 
     from isocast.runtime.disk.database import sqlite_url
     from isocast.runtime.market.file import open_market
+    from isocast.runtime.net.clock import become_punctual
     from isocast.runtime.net.kernel import forbid_dumps
     from isocast.runtime.operate.floor_change import find_floor
     from isocast.runtime.operate.supervisor import end_with_supervisor
@@ -122,10 +123,15 @@ def run(  # noqa: PLR0913 - which market, which books, and what trading costs
     ways = _ways(market, folder, https, fix, (certificate, private_key), readiness, cancels=cancel_on_disconnect)
     end_with_supervisor()
 
+    def caught_up() -> None:
+        # Its books are read, and all that it needs is imported: none of it is garbage. No realtime: it may wait.
+        become_punctual(realtime=False)
+        readiness.caught_up()
+
     async def serve() -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await serve_gateway(plan, ways, readiness.caught_up)
+                await serve_gateway(plan, ways, caught_up)
 
     shutdown.run(serve())
     return 0

@@ -43,6 +43,8 @@ from isocast.floor.reporting import FloorReport, cut_report, encode_report, repo
 from isocast.floor.snapshot import fold, unfold
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import NodeId
+from isocast.terms.market import EventKind
+from isocast.wire.events import EventArray
 
 __all__ = [
     "RETAINED_MAX",
@@ -306,6 +308,13 @@ class _Amendment:
         return cls(decode_correction(bytes.fromhex(rows[0])), *rows[1:])
 
 
+def _by_number(events: EventArray) -> dict[int, bytes]:
+    """Prints of trades, as they are in the sequence; names of symbols are none."""
+    whole, size = events.tobytes(), events.itemsize
+    numbers = enumerate(zip(events["kind"].tolist(), events["id"].tolist(), strict=True))
+    return {number: whole[at * size : (at + 1) * size] for at, (kind, number) in numbers if kind == EventKind.TRADE}
+
+
 class Standing:
     """The floor and all that the tokens so far say about its reports."""
 
@@ -436,18 +445,17 @@ class Standing:
 
     def _on_prints(self, payload: bytes) -> None:
         """Market events of the floor: what says the same as a trade here has printed it."""
-        found = {int(event["id"]): event for event in printed(self.code, payload)}
+        found = _by_number(printed(self.code, payload))
+        low, high = min(found, default=0), max(found, default=0)
         for record in self.records.values():
-            numbers = [number for number in record.unprinted if number in found]
-            if not numbers:
+            # Numbers rise from record to record: most have none of these.
+            if not record.unprinted or record.result.last < low or record.result.trades[0].number > high:
                 continue
-            trades = [trade for trade in record.result.trades if trade.number in numbers]
-            # Full names of symbols go before the trades.
-            for event in prints(self.code, record.instant, trades)[-len(numbers) :]:
-                if event == found[int(event["id"])]:
-                    del record.unprinted[int(event["id"])]
-
-        for event in amended(self.code, payload):
+            trades = [trade for trade in record.result.trades if trade.number in found]
+            own = _by_number(prints(self.code, record.instant, trades))
+            for number in [number for number in record.unprinted if number in own and own[number] == found[number]]:
+                del record.unprinted[number]
+        for event in amended(self.code, payload) if self.amendments else ():
             for key, amendment in list(self.amendments.items()):
                 said = amends(self.code, amendment.instant, [amendment.correction])
                 if len(said) and said[-1] == event:

@@ -41,7 +41,16 @@ from isocast.floor.events import (
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.market import Side
 
-__all__ = ["CHANGES_MAX", "DIGEST_BYTES", "NONCE_BYTES", "SYMBOL_MAX", "decode_event", "encode_event", "floor_topic"]
+__all__ = [
+    "CHANGES_MAX",
+    "DIGEST_BYTES",
+    "NONCE_BYTES",
+    "SYMBOL_MAX",
+    "account_of",
+    "decode_event",
+    "encode_event",
+    "floor_topic",
+]
 
 SYMBOL_MAX: Final = 12
 DIGEST_BYTES: Final = 32
@@ -81,12 +90,21 @@ class _Bit(IntFlag):
 
 _ORDER_BITS: Final = int(sum(_Bit))
 _ORDER_KIND: Final = bytes([_Kind.ORDER])
+_ORDER_NUMBER: Final = int(_Kind.ORDER)
 _FLAG_BITS: Final = tuple(
     int(bit) for bit in (_Bit.MARKET, _Bit.IMMEDIATE, _Bit.ALL, _Bit.POST_ONLY, _Bit.DAY, _Bit.OFFER)
 )
 _VALUE_BITS: Final = tuple(int(bit) for bit in (_Bit.TRIGGER, _Bit.DEADLINE, _Bit.UNTIL, _Bit.DISPLAY))
-"""Of the flags of an order, and of the values that follow it, in the order of their fields."""
+"""Of the flags of an order, and of the values that follow it, in the order of their fields. Whole numbers: a flag's own
+`&` makes an object, and takes longer than all else that is done to an order."""
+_FURTHER_BITS: Final = sum(_VALUE_BITS)
 _CROSSING_BITS: Final = {Crossing.OPEN: int(_Bit.AT_OPEN), Crossing.CLOSE: int(_Bit.AT_CLOSE)}
+_CROSSINGS: Final = {0: None, **{bit: at for at, bit in _CROSSING_BITS.items()}}
+_CROSSING: Final = sum(_CROSSING_BITS.values())
+_FLAGS: Final = tuple(tuple(bool(flags & bit) for bit in _FLAG_BITS) for flags in range(1 << len(_FLAG_BITS)))
+"""Of every value of the lowest bits: the flags of an order."""
+_ALL_FLAGS: Final = sum(_FLAG_BITS)
+_SIDES: Final = {int(side): side for side in Side}
 _REPLACE_QUANTITY, _REPLACE_PRICE, _REPLACE_TRIGGER = 1, 2, 4
 
 _DIRECTORY = Struct("<qqBBBBIIqBqB")
@@ -101,6 +119,11 @@ _REVEAL = Struct(f"<QIq{NONCE_BYTES}s")
 _BID = Struct("<QIQqq")
 _TAKE = Struct("<QIQq")
 _WHOLE = Struct("<q")
+_WHOSE = Struct("<BQI")
+_OF_ACCOUNTS: Final = frozenset(
+    int(kind) for kind in (_Kind.ORDER, _Kind.CANCEL, _Kind.REPLACE, _Kind.COMMIT, _Kind.REVEAL, _Kind.BID, _Kind.TAKE)
+)
+"""Kinds that begin with an id and its account."""
 
 _MARKETS: Final = tuple(MarketKind)
 _PRICES: Final = tuple(PriceRule)
@@ -222,11 +245,11 @@ class _Reader:
     """Takes an event's bytes apart, front to back."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self.data = data
         self._at = 1
 
     def take(self, fields: Struct) -> tuple[Any, ...]:
-        found = fields.unpack_from(self._data, self._at)
+        found = fields.unpack_from(self.data, self._at)
         self._at += fields.size
         return found
 
@@ -234,30 +257,54 @@ class _Reader:
         return int(self.take(_WHOLE)[0])
 
     def text(self, *, may_be_empty: bool = False) -> str:
-        if self._at >= len(self._data):
-            raise RemoteProtocolError("an event of a floor ends too early")
-        end = self._at + 1 + self._data[self._at]
-        raw = self._data[self._at + 1 : end]
-        self._at = end
-        if end > len(self._data) or len(raw) > SYMBOL_MAX or raw.translate(None, _SYMBOL_CHARACTERS):
-            raise RemoteProtocolError(f"the symbol of an event is {raw!r}")
-        if not raw and not may_be_empty:
-            raise RemoteProtocolError("an event without its symbol")
-        return raw.decode("ascii")
+        if may_be_empty and self.data[self._at : self._at + 1] == b"\0":
+            self._at += 1
+            return ""
+        found, self._at = _symbol_at(self.data, self._at)
+        return found
 
     def end(self) -> None:
-        if self._at != len(self._data):
-            raise RemoteProtocolError(f"{len(self._data) - self._at} bytes behind an event")
+        if self._at != len(self.data):
+            raise RemoteProtocolError(f"{len(self.data) - self._at} bytes behind an event")
+
+
+def _symbol_at(data: bytes, at: int) -> tuple[str, int]:
+    """A symbol, and where it ends."""
+    if at >= len(data):
+        raise RemoteProtocolError("an event of a floor ends too early")
+    end = at + 1 + data[at]
+    if end > len(data):
+        raise RemoteProtocolError(f"the symbol of an event is {data[at + 1 :]!r}")
+    return _symbol(data[at + 1 : end]), end
+
+
+@lru_cache(4_096)
+def _symbol(raw: bytes) -> str:
+    if len(raw) > SYMBOL_MAX or raw.translate(None, _SYMBOL_CHARACTERS):
+        raise RemoteProtocolError(f"the symbol of an event is {raw!r}")
+    if not raw:
+        raise RemoteProtocolError("an event without its symbol")
+    return raw.decode("ascii")
+
+
+def account_of(data: bytes) -> int | None:
+    """Whose event it is, from its first bytes alone; None: a kind that does not begin with it, or no event at all."""
+    if len(data) < _WHOSE.size or data[0] not in _OF_ACCOUNTS:
+        return None
+    account: int = _WHOSE.unpack_from(data)[2]
+    return account
 
 
 def decode_event(data: bytes) -> Event:
     """The event; RemoteProtocolError for anything that `encode_event` would not have made."""
     if not data:
         raise RemoteProtocolError("an event without bytes")
-    reader = _Reader(data)
     try:
+        if data[0] == _ORDER_NUMBER:
+            return _read_order(data)
+        reader = _Reader(data)
         event = _decoded(_Kind(data[0]), reader)
-    except (error, ValueError, IndexError) as reason:
+    except (error, LookupError, ValueError) as reason:
         raise RemoteProtocolError(f"no event of a floor: kind {data[0]}, {len(data)} bytes") from reason
     reader.end()
     return event
@@ -279,7 +326,7 @@ def _decoded(kind: _Kind, reader: _Reader) -> Event:
         case _Kind.WAKE:
             return Wake()
         case _Kind.ORDER:
-            return _read_order(reader)
+            return _read_order(reader.data)
         case _Kind.CANCEL:
             return Cancel(*reader.take(_CANCEL))
         case _Kind.REPLACE:
@@ -335,34 +382,23 @@ def _read_directory(reader: _Reader) -> Directory:
     )
 
 
-def _read_order(reader: _Reader) -> Order:
-    number, account, owner, side, bits, quantity, price = reader.take(_ORDER)
-    if bits & ~_ORDER_BITS or (bits & _Bit.AT_OPEN and bits & _Bit.AT_CLOSE):
+def _read_order(data: bytes) -> Order:
+    """Most of what a floor hears: taken apart in place."""
+    number, account, owner, side, bits, quantity, price = _ORDER.unpack_from(data, 1)
+    crossing = bits & _CROSSING
+    if bits & ~_ORDER_BITS or crossing == _CROSSING:
         raise RemoteProtocolError(f"an order with unknown bits {bits:#x}")
-    symbol = reader.text()
-    trigger, deadline, until, display = [
-        reader.whole() if bits & bit else None for bit in (_Bit.TRIGGER, _Bit.DEADLINE, _Bit.UNTIL, _Bit.DISPLAY)
-    ]
+    symbol, at = _symbol_at(data, 1 + _ORDER.size)
+    further: list[int | None] = [None] * len(_VALUE_BITS)
+    for place, bit in enumerate(_VALUE_BITS if bits & _FURTHER_BITS else ()):
+        if bits & bit:
+            (further[place],) = _WHOLE.unpack_from(data, at)
+            at += _WHOLE.size
+    trigger, deadline, until, display = further
     if display == 0:
         raise RemoteProtocolError("an order that shows nothing")
-    at = Crossing.OPEN if bits & _Bit.AT_OPEN else Crossing.CLOSE if bits & _Bit.AT_CLOSE else None
-    return Order(
-        id=number,
-        account=account,
-        symbol=symbol,
-        side=Side(side),
-        quantity=quantity,
-        price=price,
-        owner=owner,
-        is_market=bool(bits & _Bit.MARKET),
-        is_immediate=bool(bits & _Bit.IMMEDIATE),
-        is_all=bool(bits & _Bit.ALL),
-        is_post_only=bool(bits & _Bit.POST_ONLY),
-        is_day=bool(bits & _Bit.DAY),
-        is_offer=bool(bits & _Bit.OFFER),
-        trigger=trigger,
-        deadline=deadline,
-        until=until,
-        at=at,
-        display=display or 0,
-    )
+    if at != len(data):
+        raise RemoteProtocolError(f"{len(data) - at} bytes behind an event")
+    fields = number, account, symbol, _SIDES[side], quantity, price, owner
+    rest = trigger, deadline, until, _CROSSINGS[crossing], display or 0
+    return Order._make((*fields, *_FLAGS[bits & _ALL_FLAGS], *rest))

@@ -1,8 +1,9 @@
 """The same floor, for speed: the events that most of a stream consists of take a short way.
 
-Those are limit orders without conditions (for immediate execution or not), cancels of a whole order and replaces, of
-symbols that trade continuously at the resting price, without collar and band. All others go the way of `floor.machine`,
-over the same book: at any moment both floors are equal, state hash included, and one suite of tests holds for both.
+Those are limit orders without conditions (for immediate execution, for a day, or until cancelled), cancels of a whole
+order and replaces, of symbols that trade continuously at the resting price, without collar and band. All others go the
+way of `floor.machine`, over the same book: at any moment both floors are equal, state hash included, and one suite of
+tests holds for both.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from isocast.floor.events import (
     Report,
     Trade,
 )
-from isocast.floor.fast_book import FEW, FastBook, FastSide, PlainOrder
+from isocast.floor.fast_book import FEW, DayOrder, FastBook, FastSide, PlainOrder
 from isocast.floor.machine import Floor, SymbolState
 from isocast.terms.market import Side
 
@@ -51,9 +52,22 @@ class RowKind:
 _BUY, _SELL = Side.BUY, Side.SELL
 _SIDES = {1: _BUY, 2: _SELL}
 _OPEN = Phase.OPEN
-_PLAIN = Order(0, 0, "", Side.BUY, 0)[7:]
-_SHORT = (_PLAIN, Order(0, 0, "", Side.BUY, 0, is_immediate=True)[7:])
-"""What follows the owner in an order that takes the short way."""
+_DEADLINE = Order._fields.index("deadline")
+
+
+def _conditions(order: Order) -> tuple[Any, ...]:
+    """All that follows the owner, but for the deadline."""
+    return order[7:_DEADLINE] + order[_DEADLINE + 1 :]
+
+
+_COMMON = Order(0, 0, "", Side.BUY, 0)
+_SHORT: dict[tuple[Any, ...], type[PlainOrder] | None] = {
+    _conditions(_COMMON): PlainOrder,
+    _conditions(_COMMON._replace(is_day=True)): DayOrder,
+    _conditions(_COMMON._replace(is_immediate=True)): None,
+}
+"""By its conditions, as what an order that takes the short way rests; None: it does not."""
+_PLAINS = frozenset({PlainOrder, DayOrder})
 _made: Callable[..., Any] = tuple.__new__
 """Makes a named tuple of values in a third of the time that its class needs."""
 
@@ -89,7 +103,7 @@ class FastFloor(Floor):
                 state = plain.get(symbol)
                 known = _SIDES.get(side)
                 if state is not None and state.phase is _OPEN and known is not None:
-                    enter(state, number, account, owner, known, quantity, price, is_immediate)
+                    enter(state, number, account, owner, known, quantity, price, None if is_immediate else PlainOrder)
                 else:
                     order = Order(number, account, symbol, Side(side), quantity, price, owner)
                     super()._order(order._replace(is_immediate=is_immediate))
@@ -128,11 +142,11 @@ class FastFloor(Floor):
     def _order(self, order: Order) -> None:
         state = self._plain.get(order.symbol)
         if state is not None and state.phase is _OPEN:
-            conditions = order[7:]
-            side = order.side
-            if conditions in _SHORT and (side is _BUY or side is _SELL):
+            conditions, deadline, side = _conditions(order), order.deadline, order.side
+            is_in_time = deadline is None or self.at <= deadline
+            if conditions in _SHORT and is_in_time and (side is _BUY or side is _SELL):
                 number, account, _, _, quantity, price, owner = order[:7]
-                self._enter_plain(state, number, account, owner, side, quantity, price, order.is_immediate)
+                self._enter_plain(state, number, account, owner, side, quantity, price, _SHORT[conditions])
                 return
         super()._order(order)
 
@@ -145,9 +159,12 @@ class FastFloor(Floor):
         side: Side,
         quantity: int,
         price: int,
-        is_immediate: bool,  # noqa: FBT001 - keywords take time
+        rests_as: type[PlainOrder] | None,
     ) -> None:
-        """A limit order without conditions, of a symbol that trades: what `Floor._order` does with it."""
+        """A limit order without conditions, of a symbol that trades: what `Floor._order` does with it.
+
+        `rests_as` None: it is for immediate execution.
+        """
         highest = self.highest
         self.touched[number] = account
         is_above = number > highest.get(account, -1)
@@ -176,15 +193,15 @@ class FastFloor(Floor):
         if heap and heap[0] <= bound:
             if facing.icebergs:
                 order = WorkingOrder(number, account, owner, side, price, quantity, 0, self.token, place)
-                order.is_immediate = is_immediate
+                order.is_immediate, order.is_day = rests_as is None, rests_as is DayOrder
                 self._arrive(state, order)
                 return
             left = self._sweep(state, number, account, owner, side, quantity, bound)
-        if is_immediate:
+        if rests_as is None:
             if left:
                 self._reports.append(_made(Cancelled, (number, left)))
         elif left:
-            resting = PlainOrder(number, account, owner, side, price, quantity, quantity - left, self.token, place)
+            resting = rests_as(number, account, owner, side, price, quantity, quantity - left, self.token, place)
             level = own.queues.get(level_number)
             if level is None or len(level) == FEW:
                 level = own.open(level_number)
@@ -245,7 +262,7 @@ class FastFloor(Floor):
             super()._cancel(Cancel(number, account, quantity))
             return
         state, order = found
-        if type(order) is not PlainOrder or order.account != account:
+        if type(order) not in _PLAINS or order.account != account:
             super()._cancel(Cancel(number, account, quantity))
             return
         if not state.has_changed:
@@ -271,7 +288,7 @@ class FastFloor(Floor):
             return
         state, order = found
         terms = state.terms
-        is_plain = type(order) is PlainOrder and order.account == account and state.phase is _OPEN
+        is_plain = type(order) in _PLAINS and order.account == account and state.phase is _OPEN
         if not is_plain or terms.symbol not in self._plain:
             super()._replace(Replace(number, account, quantity, price, trigger))
             return

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from isocast.floor.book import Book, BookSide, WorkingOrder
 from isocast.terms.market import Side
 
-__all__ = ["FEW", "FastBook", "FastSide", "Level", "PlainOrder"]
+__all__ = ["FEW", "DayOrder", "FastBook", "FastSide", "Level", "PlainOrder"]
 
 Level: TypeAlias = dict[int, WorkingOrder]
 """Orders by id, in the order in which they fill: a plain dict, and an OrderedDict from `FEW` orders on, because the
@@ -33,7 +33,7 @@ _EMPTY_MAX = 64
 
 
 class PlainOrder(WorkingOrder):
-    """A limit order until cancelled, without any condition: most orders are, and they need less room and time."""
+    """A limit order until cancelled, without any condition: they need less room and time."""
 
     __slots__ = ()
     is_market = False
@@ -68,6 +68,13 @@ class PlainOrder(WorkingOrder):
         self.place = place
         self.trigger = None
         self.part = 0
+
+
+class DayOrder(PlainOrder):
+    """The same, until its symbol closes."""
+
+    __slots__ = ()
+    is_day = True
 
 
 class FastSide(BookSide):

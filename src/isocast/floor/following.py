@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from isocast.floor.codec import decode_event, floor_topic
 from isocast.floor.events import Event, Report, Trade
+from isocast.floor.fast import FastFloor
 from isocast.floor.machine import Floor
 from isocast.floor.snapshot import floor_of, fold, rows_of, unfold
 from isocast.floor.state import state_hash
@@ -86,7 +87,7 @@ class FloorStep:
 class FloorFollower:
     """A floor, applied token by token from the sequence."""
 
-    floor_class: type[Floor] = Floor
+    floor_class: type[Floor] = FastFloor
 
     def __init__(self, code: str) -> None:
         """A floor of this code that has heard nothing."""

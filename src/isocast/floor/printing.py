@@ -20,6 +20,7 @@ from hashlib import blake2b
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from isocast.floor.corrections import Correction
 from isocast.floor.events import Trade
@@ -42,10 +43,15 @@ __all__ = [
 ]
 
 _QUANTITY_MAX: Final = (1 << 32) - 1
-_OFF_BOOK: Final = EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW
+_AUCTION: Final = int(EventFlag.AUCTION)
+_OFF_BOOK: Final = int(EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW)
 _KEY_BYTES: Final = 16
 _AMENDMENTS: Final = (EventKind.CORRECTION, EventKind.TRADE_CANCEL)
 _PRINTED: Final = (EventKind.TRADE, *_AMENDMENTS)
+_IS_ONE: Final[dict[tuple[EventKind, ...], npt.NDArray[np.bool_]]] = {
+    kinds: np.isin(np.arange(256), kinds) for kinds in ((EventKind.TRADE,), _AMENDMENTS, _PRINTED)
+}
+"""Of some kinds, whether each value of a byte is one of them."""
 _AMENDED_MAX: Final = 10_000
 """Corrections that are remembered to print none twice: they come again within some tokens, or not at all."""
 
@@ -63,16 +69,18 @@ def is_printable(trade: Trade) -> bool:
 def prints(floor: str, instant: int, trades: Iterable[Trade]) -> EventArray:
     """The market events of some trades of one token, in order; full names of their symbols go before."""
     chosen = [trade for trade in trades if is_printable(trade)]
-    named = {trade.symbol: Instrument(floor, trade.symbol) for trade in chosen}
+    named = {symbol: Instrument(floor, symbol) for symbol in dict.fromkeys([trade.symbol for trade in chosen])}
     names = name_events([one for one in named.values() if one.symbol != one.name])
     names["time"] = instant
     events = np.zeros(len(chosen), EVENT_DTYPE)
     events["kind"], events["floor"], events["time"] = EventKind.TRADE, floor.encode("ascii"), instant
-    for event, trade in zip(events, chosen, strict=True):
-        event["symbol"] = named[trade.symbol].symbol.encode("ascii")
-        event["price"], event["quantity"], event["id"] = trade.price, trade.quantity, trade.number
-        event["flags"] = trade.is_auction * EventFlag.AUCTION | trade.is_off_book * _OFF_BOOK
-    return np.concatenate([names, events])
+    symbols = {name: one.symbol.encode("ascii") for name, one in named.items()}
+    events["symbol"] = [symbols[trade.symbol] for trade in chosen]
+    events["price"] = [trade.price for trade in chosen]
+    events["quantity"] = [trade.quantity for trade in chosen]
+    events["id"] = [trade.number for trade in chosen]
+    events["flags"] = [trade.is_auction * _AUCTION | trade.is_off_book * _OFF_BOOK for trade in chosen]
+    return np.concatenate([names, events]) if len(names) else events
 
 
 def amends(floor: str, instant: int, corrections: Sequence[Correction]) -> EventArray:
@@ -108,7 +116,7 @@ def _ours(floor: str, payload: bytes | memoryview, *kinds: EventKind) -> EventAr
     if code not in raw or not are_events(raw):
         return np.empty(0, EVENT_DTYPE)
     events = np.frombuffer(raw, EVENT_DTYPE)
-    found: EventArray = events[np.isin(events["kind"], kinds) & (events["floor"] == code)]
+    found: EventArray = events[_IS_ONE[kinds][events["kind"]] & (events["floor"] == code)]
     return found
 
 

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from isocast.floor.codec import decode_event, floor_topic
+from isocast.floor.codec import account_of, decode_event, floor_topic
 from isocast.floor.corrections import correction_topic, decode_correction, signature_fault
 from isocast.floor.events import Directory, Schedule, Status, Wake
 from isocast.floor.reporting import report_topic
@@ -68,6 +68,9 @@ class FloorRights:
             return "" if source in self.own else f"reports of the floor {self.code}"
         if message.topic != floor_topic(self.code):
             return ""
+        account = account_of(message.payload)
+        if account is not None and (not self.gateways or self.gateways.get(source) == account >> GATEWAY_SHIFT):
+            return ""  # Whatever follows in it: nothing that this source may not say of this account.
         is_operator = source in self.own or source in self.operators
         try:
             event = decode_event(message.payload)

@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
 
@@ -134,7 +135,13 @@ def price_units(price: Decimal | str | float) -> int:
 def instant_text(nanoseconds: int) -> str:
     """An instant in UTC, to the nanosecond."""
     seconds, rest = divmod(nanoseconds, SECOND)
-    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
+    return f"{_second_text(seconds)}.{rest:09}Z"
+
+
+@lru_cache(64)
+def _second_text(seconds: int) -> str:
+    """What all reports of a second have in common."""
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
 
 
 def read_until(text: str) -> int:

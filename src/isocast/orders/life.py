@@ -219,8 +219,10 @@ class OrderLife:
 
     # What its trader hears --------------------------------------------------------------------------------------
 
-    def report(self, kind: ReportKind, at: int, number: int = 0) -> TradeReport:
-        """It, as it is after a step."""
+    def report(
+        self, kind: ReportKind, at: int, number: int = 0, sequence: int = 0, trade: tuple[int, int, int] = (0, 0, 0)
+    ) -> TradeReport:
+        """It, as it is after a step; `trade`: its number, quantity and price."""
         return TradeReport(  # By place: there is one for every step of every order.
             number,
             self.account,
@@ -240,6 +242,8 @@ class OrderLife:
             self.price,
             self.trigger,
             at,
+            sequence,
+            *trade,
         )
 
     def copy(self) -> OrderLife:

@@ -35,6 +35,8 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.alarms: list[str] = []
+        self.seconds = [0.0]
+        """What the next looks at the clock say; the last one for ever."""
         self.journal = Journal.open(folder / "journal", 0, OWN)
         self.receiver: Any = SimpleNamespace(
             releaser=SimpleNamespace(released=0, next_sequence=1), ledger=SimpleNamespace(universe=(1, 2, 3))
@@ -53,8 +55,11 @@ class Site:
             market=SimpleNamespace(name_of=str),
         )
         opened: Any = lambda entry, count: entry.messages[:count]  # noqa: E731
-        self.floor = FloorSite(context, TABLE, self.folder / "journal", opened)
+        self.floor = FloorSite(context, TABLE, self.folder / "journal", opened, self.clock)
         self.floor.replay()
+
+    def clock(self) -> float:
+        return self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0]
 
     def token(
         self, *events: Event | bytes | FloorReport, owner: int = OTHER, stable: int = 0, heard: bool = True
@@ -172,6 +177,28 @@ def test_a_restart_goes_on_where_the_journal_is_with_and_without_a_kept_state(tm
     site.begin()
     assert site.state == before
     assert site.alarms == []
+
+
+def test_a_state_that_takes_long_to_keep_is_kept_less_often(tmp_path: Path) -> None:
+    site, kept = Site(tmp_path), tmp_path / f"floor-{CODE}.state"
+    site.token(OPEN)
+    site.token(SELL)
+    site.token(BUY, owner=OWN)
+    site.token(*site.published)
+    site.token(stable=5)
+    site.seconds = [0.0, 1.0]
+    site.floor.tick()
+    first = kept.read_bytes()
+    site.token(BUY._replace(id=BUY.id + 1, quantity=10), owner=OWN)
+    site.token(*site.published)
+    site.token(stable=9)
+    assert site.floor.arbiter.snapshot() != first
+    site.seconds = [19.0]
+    site.floor.tick()
+    assert kept.read_bytes() == first, "a second of every twenty, and no more"
+    site.seconds = [20.0]
+    site.floor.tick()
+    assert kept.read_bytes() == site.floor.arbiter.snapshot()
 
 
 def test_a_damaged_state_is_told_and_computed_again(tmp_path: Path) -> None:

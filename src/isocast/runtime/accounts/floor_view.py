@@ -16,6 +16,7 @@ from isocast.floor.codec import decode_event, floor_topic
 from isocast.floor.confirming import RESULTS_KEPT, Comparison, OwnResult, ReportParts
 from isocast.floor.corrections import Correction, Corrections, correction_topic
 from isocast.floor.events import Bid, Event, Order, Report, Take, Trade
+from isocast.floor.fast import FastFloor
 from isocast.floor.following import REPORT_EVERY, FloorMessage
 from isocast.floor.machine import Floor, SymbolState
 from isocast.floor.reporting import FloorReport, report_topic
@@ -81,7 +82,7 @@ class FloorView:
         """A floor of this code of which nothing was heard."""
         self.code = code
         self.topics = floor_topic(code), report_topic(code), tick_topic(code), correction_topic(code)
-        self.floor = Floor()
+        self.floor: Floor = FastFloor()
         self.unreadable = 0
         """Messages of the floor that are no event: everybody drops the same."""
         self.differing = 0
@@ -276,7 +277,7 @@ class FloorView:
         """Go on from a snapshot; RemoteProtocolError for one that gives another state."""
         rows = unfold(body)
         try:
-            floor = floor_of(rows["floor"])
+            floor = floor_of(rows["floor"], FastFloor)
             self._steps, self._parts = rows["steps"], ReportParts.from_rows(rows["parts"])
             for at, digest, trades in rows["results"]:
                 self.results[at] = OwnResult(at, bytes.fromhex(digest), tuple([Trade(*one) for one in trades]))

@@ -62,6 +62,7 @@ _PLAIN: Final[Mapping[str, str]] = {
 }
 """The text of an enumeration's member, as drivers take it without asking what it is."""
 _HOLDER: Final = "order/"
+_NEVER: Final = 1 << 64
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 _ASK: Final = (
     "INSERT INTO requests (account, client_id, kind, digest, number, answer, is_pending, quantity, bound_price, price,"
@@ -151,6 +152,17 @@ class OpenOrder:
     def reserved(self) -> int:
         """All that it binds: for what is left, and for what is not stable."""
         return self.life.bound + sum([due.amount for due in self.dues])
+
+    @property
+    def waits_for(self) -> tuple[int, int]:
+        """The first trade of which it is to be said that it is confirmed, and the first token to be stable."""
+        trade = token = _NEVER
+        for due in self.dues:
+            if due.waits_for_token:
+                token = min(token, due.token)
+            else:
+                trade = min(trade, due.trade)
+        return trade, token
 
     @property
     def is_open(self) -> bool:
@@ -296,8 +308,8 @@ class OrderMemory:
     """All that are open, by id, oldest first."""
     live: dict[int, dict[int, None]] = field(default_factory=dict)
     """The ids of live orders of each account."""
-    due: dict[int, None] = field(default_factory=dict)
-    """The ids of orders with something due."""
+    due: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The ids of orders with something due, and what is waited for first: which trade's confirmation, which token."""
     numbers: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Of accounts that were asked for: the last order's number, the last report's."""
     position: Position = field(default_factory=Position)
@@ -341,9 +353,14 @@ class OrderMemory:
             if not of_account:
                 del self.live[life.account]
         if order.dues:
-            self.due[number] = None
+            self.due[number] = order.waits_for
         else:
             self.due.pop(number, None)
+
+    @property
+    def awaits_token(self) -> bool:
+        """Whether something is due that a later token makes stable."""
+        return any(token != _NEVER for _, token in list(self.due.values()))
 
     @classmethod
     def read(cls, connection: Connection, floor: str) -> OrderMemory:
@@ -516,8 +533,8 @@ class Work:
         if found is None and (kept := self._memory.orders.get(number)) is not None:
             found = kept.copy()
             self._hold(found)
-        if found is not None and self._images is not None:
-            self._images.setdefault(number, found.image())
+        if found is not None and self._images is not None and number not in self._images:
+            self._images[number] = found.image()
         return found
 
     def closed_order(self, number: int) -> OpenOrder | None:
@@ -594,10 +611,9 @@ class Work:
     def with_stable_dues(self) -> list[OpenOrder]:
         """Orders with something that may be posted, to be changed."""
         confirmed, stable = self.position.confirmed, self.position.stable_token
-        here = [number for number, order in self._orders.items() if order.dues]
-        known = [(number, self._orders.get(number) or self._memory.orders[number]) for number in self._memory.due]
-        known += [(number, self._orders[number]) for number in here if number not in self._memory.due]
-        wanted = [n for n, order in known if any(due.is_stable(confirmed, stable) for due in order.dues)]
+        # All that wait are looked at in every token, and most of them wait for many.
+        every = self._memory.due | {number: order.waits_for for number, order in self._orders.items()}
+        wanted = [number for number, (trade, token) in every.items() if trade <= confirmed or token <= stable]
         return [order for number in wanted if (order := self.order(number)) is not None]
 
     def live_orders(self, account: int | None = None) -> list[OpenOrder]:

@@ -7,7 +7,7 @@ and leaves what is to be posted as *due*. What is due is posted when it is stabl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from isocast.floor.corrections import Correction
 from isocast.floor.events import (
@@ -53,6 +53,9 @@ from isocast.terms.errors import LocalProtocolError
 
 __all__ = ["SequenceSteps"]
 
+_ENTERING: Final = (Order, Take, Lot, Commit, Bid)
+_CHANGING: Final = (Cancel, Replace, Reveal)
+
 
 class SequenceSteps:
     """One gateway's orders, as one floor decides them."""
@@ -96,7 +99,7 @@ class SequenceSteps:
         """
         place = _Place(outcome.token, outcome.instant, step.sequence)
         try:
-            if isinstance(step.event, Order | Take | Lot | Commit | Bid):
+            if isinstance(step.event, _ENTERING):
                 self._entered(work, place, step.event, step.reports)
         except LocalProtocolError:
             self.foreign += 1
@@ -216,7 +219,7 @@ class SequenceSteps:
 
     def _change_of(self, work: Work, event: Event | None) -> tuple[OpenOrder, Change] | None:
         """The change that an event is, among those that its order has under way, oldest first."""
-        if not isinstance(event, Cancel | Replace | Reveal) or (order := self._own(work, event.id)) is None:
+        if not isinstance(event, _CHANGING) or (order := self._own(work, event.id)) is None:
             return None
         for change in order.life.changes:
             if isinstance(event, Cancel):
@@ -240,8 +243,8 @@ class SequenceSteps:
         spent = bound if life.side is Side.BUY else quantity
         order.add_due(place.token, spent, trade=trade.number, quantity=quantity, price=trade.price, fee=cost)
         order.add_due(place.token, bound - spent)
-        report = self._report(place, order, ReportKind.TRADED)
-        work.tell(report._replace(trade=trade.number, last_quantity=quantity, last_price=trade.price))
+        last, number = (trade.number, quantity, trade.price), work.next_report(life.account)
+        work.tell(life.report(ReportKind.TRADED, place.instant, number, place.sequence, last))
 
     def _cancelled(
         self, work: Work, place: _Place, number: int, quantity: int, asked: tuple[OpenOrder, Change] | None
@@ -277,12 +280,14 @@ class SequenceSteps:
         work.tell(report._replace(client_id=change.client_id, original_id=order.life.client_id, reason=reason))
 
     def _report(self, place: _Place, order: OpenOrder, kind: ReportKind) -> TradeReport:
-        return order.life.report(kind, place.instant)._replace(sequence=place.sequence)
+        return order.life.report(kind, place.instant, sequence=place.sequence)
 
     def _tell(
         self, work: Work, place: _Place, order: OpenOrder, kind: ReportKind, reason: Reason | None = None
     ) -> None:
-        work.tell(self._report(place, order, kind)._replace(reason=reason))
+        number = work.next_report(order.life.account)
+        report = order.life.report(kind, place.instant, number, place.sequence)
+        work.tell(report if reason is None else report._replace(reason=reason))
 
     def _corrected(self, work: Work, token: int, correction: Correction) -> None:
         """Two operators correct a trade: at the gateway of each side, once the token is stable."""
@@ -310,9 +315,10 @@ class SequenceSteps:
                     self._post(work, order, due)
                 if due.trade:
                     # A trade that is confirmed cannot be lost, and nothing before it.
-                    work.position = work.position._replace(stable_token=max(work.position.stable_token, due.token))
-                    report = order.life.report(ReportKind.CONFIRMED, instant)
-                    work.tell(report._replace(trade=due.trade, last_quantity=due.quantity, last_price=due.price))
+                    if due.token > work.position.stable_token:
+                        work.position = work.position._replace(stable_token=due.token)
+                    last, number = (due.trade, due.quantity, due.price), work.next_report(order.life.account)
+                    work.tell(order.life.report(ReportKind.CONFIRMED, instant, number, trade=last))
 
     def _correct(self, work: Work, order: OpenOrder, due: Due, instant: int) -> None:
         """Reverse what was settled, and settle the trade as it is now; nothing where that is not this order's trade."""

@@ -600,9 +600,7 @@ class TradingBooks:
     @property
     def has_frees(self) -> bool:
         """Whether a later token would free something."""
-        orders = [self._memory.orders.get(number) for number in list(self._memory.due)]
-        dues = [due for order in orders if order is not None for due in order.dues]
-        return bool(self.settings.stable_tokens) and any(due.waits_for_token for due in dues)
+        return bool(self.settings.stable_tokens) and self._memory.awaits_token
 
     def take(self, outcomes: Sequence[TokenOutcome], now: int, stripe: int = 0) -> list[int]:
         """Apply tokens, each once however often it is given: the accounts that have something to hear."""

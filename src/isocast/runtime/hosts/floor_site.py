@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from isocast.floor.arbiter import (
@@ -59,6 +60,8 @@ _PATIENCE_S: Final = 5.0
 _PAUSE_S: Final = 0.5
 _WAITING_MAX: Final = 10_000
 """Reports, or batches of prints, that no source took: an hour of them; other sites report the same."""
+_KEEPING_SHARE: Final = 1 / 20
+"""Of the time at most, for keeping the state: it grows with the trades of a token, and all else waits for it."""
 
 
 def site_key(site: NodeId) -> bytes:
@@ -90,7 +93,12 @@ class FloorSite:
     """One floor, as one site runs it."""
 
     def __init__(
-        self, context: Context, table: FloorTable, journal: Path, opened: Callable[[LogEntry, int], Sequence[bytes]]
+        self,
+        context: Context,
+        table: FloorTable,
+        journal: Path,
+        opened: Callable[[LogEntry, int], Sequence[bytes]],
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """From the last agreed state on; nothing is published before `start`.
 
@@ -116,6 +124,8 @@ class FloorSite:
         self._opened = opened
         self._cuts = self._read_cuts(context.directory / f"floor-{table.code}.cuts")
         self._kept = self.arbiter.agreed_token
+        self._clock = clock
+        self._keep_from = 0.0
         self._waiting: asyncio.Queue[_Batch] = asyncio.Queue(_WAITING_MAX)
         self._printing: asyncio.Queue[_Batch] = asyncio.Queue(_WAITING_MAX)
         self._tasks: list[asyncio.Task[None]] = []
@@ -396,12 +406,13 @@ class FloorSite:
             self._tasks.append(loop.create_task(self._send(waiting, turn), name=f"{name} of {code}"))
 
     def tick(self) -> None:
-        """Keep the last agreed state, where there is a new one."""
-        agreed = self.arbiter.agreed_token
-        if agreed > self._kept and not self._is_broken:
+        """Keep the last agreed state, where there is a new one and the last keeping is long enough ago."""
+        agreed, began = self.arbiter.agreed_token, self._clock()
+        if agreed > self._kept and not self._is_broken and began >= self._keep_from:
             self._kept = agreed
             if self._state_written(self.arbiter.snapshot()):
                 self._cuts.forget(self.arbiter.agreed_sequence)
+            self._keep_from = began + (self._clock() - began) / _KEEPING_SHARE
 
     def _state_written(self, snapshot: bytes) -> bool:
         try:
