@@ -451,6 +451,9 @@ def _show_verdict(verdict: FloorVerdict) -> None:
 
     isocast floor book data/london/journal --token 5000 --symbol ISO --levels 5 --json
 
+It begins with the state that the site keeps beside its journal, where a report in the sequence names that state's hash;
+otherwise, and with --whole, with the first message. It says with which.
+
 Exit code: 0 shown, 2 there is no journal, or no floor in it.
 """
 )
@@ -462,6 +465,7 @@ def book(
     token: _Token | None = None,
     symbol: str | None = None,
     levels: Count = _LEVELS_SHOWN,
+    whole: Flag = False,
     json: Flag = False,
 ) -> int:
     """Show the books of a floor as they stand at the end of a journal, or after a token.
@@ -478,12 +482,14 @@ def book(
         Only this one.
     levels
         So many prices of each side.
+    whole
+        Compute it from the first message on, also where a state is kept that the sequence vouches for.
     json
         Print one JSON object instead of tables.
     """
     from isocast.floor.state import state_hash
 
-    followed = _floor_in(journal, floor)
+    followed = _floor_in(journal, floor, is_whole=whole, last_token=token)
     with _patiently("sequences", followed.next_sequence, quiet=json) as reach:
         for _ in followed.steps(token, reach):
             pass
@@ -503,15 +509,24 @@ def book(
             }
             for name, sides in found.items()
         }
-        show_json({"token": followed.floor.token, "state": state, "symbols": books})
+        said = {"token": followed.floor.token, "state": state, "computed_behind_token": followed.begun_at}
+        show_json({**said, "symbols": books})
         return 0
     say(f"After token {followed.floor.token:,}, state {state}")
+    say(_computed_from(followed))
     for name, sides in found.items():
         headers = ("orders", "quantity", "bid", "ask", "quantity", "orders")
         pairs = zip_longest(sides["buys"], sides["sells"], fillvalue=("", "", ""))
         rows = [tuple(figure(cell) for cell in (*reversed(bid), *ask)) for bid, ask in pairs]
         show_table(f"{name}: {wanted[name].phase}, last {_units(name, wanted[name].reference) or '-'}", headers, rows)
     return 0
+
+
+def _computed_from(followed: JournalFloor) -> str:
+    if not followed.begun_at:
+        return f"Floor {followed.code}, computed from the first message on."
+    kept = f"the state kept after token {followed.begun_at:,}, whose hash a report in the sequence names"
+    return f"Floor {followed.code}, computed from {kept}."
 
 
 def _book_rows(state: SymbolState, levels: int) -> dict[str, list[tuple[str, int, int]]]:
@@ -536,6 +551,8 @@ def _book_rows(state: SymbolState, levels: int) -> dict[str, list[tuple[str, int
 
     isocast floor trades data/london/journal --symbol ISO --limit 20 --json
 
+    isocast floor trades data/london/journal --last 20
+
 Exit code: 0 shown, 2 there is no journal, or no floor in it.
 """
 )
@@ -547,6 +564,7 @@ def trades(
     token: _Token | None = None,
     symbol: str | None = None,
     limit: Count | None = None,
+    last: Count | None = None,
     json: Flag = False,
 ) -> int:
     """List the trades of a floor, computed from the sequence in a journal, and how each stands.
@@ -565,12 +583,20 @@ def trades(
         Only this one.
     limit
         No more than so many, the first ones.
+    last
+        No more than so many, the newest ones. Where there are as many behind the state that the site keeps, and a
+        report in the sequence names that state's hash, nothing before it is computed.
     json
         Print a JSON object on each line instead of a table.
     """
-    followed = _floor_in(journal, floor)
+    if limit is not None and last is not None:
+        raise ConfigurationError("command line", "--last", "say --limit or --last, not both")
+    followed = _floor_in(journal, floor, is_whole=last is None, last_token=token)
     with _patiently("sequences", followed.next_sequence, quiet=json) as reach:
         found = followed.trades(token, reach, limit=limit, symbol=symbol)
+        if last is not None and followed.begun_at and len(found) < last:
+            found = _floor_in(journal, followed.code).trades(token, reach, symbol=symbol)
+    found = found if last is None else found[-last:]
     if json:
         for one in found:
             show_json(_trade_as_json(one))
@@ -616,20 +642,24 @@ def _units(symbol: str, price: int | None) -> str | None:
     return None if price is None else f"{scale_of(symbol).to_price(price):f}"
 
 
-def _floor_in(journal: Path, code: str | None) -> JournalFloor:
+def _floor_in(
+    journal: Path, code: str | None, *, is_whole: bool = True, last_token: int | None = None
+) -> JournalFloor:
     """The floor that a command means; ConfigurationError where that is not one."""
-    from isocast.runtime.disk.floor_journal import JournalFloor, floors_of
+    from isocast.runtime.disk.floor_journal import JournalFloor, floors_of, kept_floors
     from isocast.runtime.disk.journal_segments import segment_files
 
     if not journal.exists() or not segment_files(journal):
         raise ConfigurationError("command line", str(journal), "there is no journal")
     if code is None:
-        floors = floors_of(journal)
+        # To look for floors in a long journal takes as long as to compute one.
+        kept = [] if is_whole else kept_floors(journal)
+        floors = kept if len(kept) == 1 else floors_of(journal)
         if len(floors) != 1:
             rule = f"say which: {', '.join(floors)}" if floors else "there is no floor in this journal"
             raise ConfigurationError("command line", "--floor", rule)
         code = floors[0]
-    return JournalFloor(journal, code)
+    return JournalFloor(journal, code, is_whole=is_whole, last_token=last_token)
 
 
 @contextmanager

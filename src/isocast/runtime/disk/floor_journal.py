@@ -2,6 +2,10 @@
 
 A journal holds the sequence, and the floor is a function of it: nobody has to be asked, and nobody to be believed. What
 an arbiter has reported of a token is compared with what that token gives here.
+
+A long day need not be computed from its first message. Beside its journal a site keeps the last state that all agree
+on; whoever only wants to know how the floor stands begins there, if the sequence itself vouches for it: a report that
+an arbiter published behind that token names the hash of this very state. What nobody vouches for is left alone.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Final, NamedTuple
 
 from isocast.checks.floor_acts import FloorWrong
 from isocast.checks.floors import FloorJudges
+from isocast.floor.arbiter import Standing
 from isocast.floor.codec import floor_topic
 from isocast.floor.confirming import Comparison, ConfirmationFollower, News, OwnResult, ReportParts, Tentative
 from isocast.floor.corrections import correction_topic
@@ -22,13 +27,15 @@ from isocast.floor.fast import FastFloor
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
 from isocast.floor.machine import Floor
 from isocast.floor.reporting import FloorReport, report_topic
+from isocast.floor.snapshot import unfold
 from isocast.floor.state import state_hash
 from isocast.floor.transcripts import transcript_of_step
 from isocast.runtime.disk.journal_reader import JournalReader
-from isocast.terms.errors import JournalError, LocalProtocolError
+from isocast.runtime.market.floors import floor_state_file
+from isocast.terms.errors import JournalError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import NodeId
 
-__all__ = ["FloorDifference", "FloorVerdict", "JournalFloor", "Reach", "SteppedTrade", "floors_of"]
+__all__ = ["FloorDifference", "FloorVerdict", "JournalFloor", "Reach", "SteppedTrade", "floors_of", "kept_floors"]
 
 _RESULTS_KEPT: Final = 100_000
 """Tokens whose result is remembered for reports that come late: some 30 MB, and hours of a busy floor."""
@@ -106,9 +113,11 @@ class _FastFollower(FloorFollower):
     floor_class = FastFloor
 
 
-def _messages(where: Path, reach: Reach | None) -> Iterator[tuple[int, int, NodeId, FloorMessage]]:
-    """All opaque messages of a journal: token, instant, source, message."""
-    for header, source, sequence, _, message in JournalReader(where).opaque_messages():
+def _messages(
+    where: Path, reach: Reach | None, first_sequence: int = 0
+) -> Iterator[tuple[int, int, NodeId, FloorMessage]]:
+    """The opaque messages of a journal from a sequence on: token, instant, source, message."""
+    for header, source, sequence, _, message in JournalReader(where).opaque_messages(first_sequence):
         if reach is not None:
             reach(header.next_sequence)
         yield header.token_number, header.instant, source, FloorMessage(sequence, message.topic, message.payload)
@@ -124,21 +133,54 @@ def floors_of(where: Path) -> list[str]:
     return [code for code, _ in found.most_common()]
 
 
+def kept_floors(where: Path) -> list[str]:
+    """The floors whose state is kept beside a journal."""
+    pattern = floor_state_file(where.parent, "*").name
+    head, _, tail = pattern.partition("*")
+    return sorted(path.name.removeprefix(head).removesuffix(tail) for path in where.parent.glob(pattern))
+
+
+def _kept_state(where: Path, code: str, last_token: int | None) -> Standing | None:
+    """The state that is kept beside a journal, if it is not behind a token and the sequence vouches for it."""
+    try:
+        kept = Standing.from_rows(unfold(floor_state_file(where.parent, code).read_bytes()), 0, _FastFollower, 1)
+    except (OSError, RemoteProtocolError):
+        return None
+    floor = kept.follower.floor
+    if kept.code != code or (last_token is not None and floor.token > last_token):
+        return None
+    state, parts, topic = state_hash(floor), ReportParts(), report_topic(code)
+    for _, _, source, message in _messages(where, None, kept.follower.sequence + 1):
+        report = parts.take(message.payload, source) if message.topic == topic else None
+        if report is not None and report.token == floor.token:
+            return kept if report.state == state else None
+    return None
+
+
 class JournalFloor:
     """A floor as a journal tells it."""
 
-    def __init__(self, where: Path, code: str) -> None:
-        """Of the floor with this code; JournalError for a journal that does not begin with the sequence."""
+    def __init__(
+        self, where: Path, code: str, *, is_whole: bool = True, last_token: int | None = None
+    ) -> None:
+        """Of the floor with this code; JournalError for a journal that does not begin with the sequence.
+
+        Where not all of it is wanted, but how it stands at the end or after `last_token`, it begins with the state
+        that is kept beside the journal, if the sequence vouches for that.
+        """
         self._where = where
         self.code = code
         self._topics = frozenset({floor_topic(code), report_topic(code)})
         self._correction_topic = correction_topic(code)
-        self._follower = _FastFollower(code)
+        self._kept = None if is_whole else _kept_state(where, code, last_token)
+        self._follower = _FastFollower(code) if self._kept is None else self._kept.follower
+        self.begun_at = self.floor.token
+        """The token behind which it is computed here; 0: from the first message on."""
         span = JournalReader(where).span()
         if span is None:
             raise JournalError(str(where), "is empty: there is no floor in it")
         self.first_sequence, self.next_sequence = span
-        if self.first_sequence > 1:
+        if self.first_sequence > self._follower.sequence + 1:
             rule = f"begins with sequence {self.first_sequence:,}: a floor is computed from the first; fetch the rest"
             raise JournalError(str(where), rule)
 
@@ -163,7 +205,7 @@ class JournalFloor:
     ) -> list[SteppedTrade]:
         """Trades in order, the first so many, of a symbol or of all; and how they stand at the end."""
         found: list[SteppedTrade] = []
-        followed = ConfirmationFollower(self._follower)
+        followed = self._followed()
         for followed, step in self.confirmations(reach, last_token):  # noqa: B007 - as it is at the end
             made = [one for one in step.trades if symbol in {None, one.symbol}] if step is not None else []
             room = len(made) if limit is None else limit - len(found)
@@ -175,9 +217,9 @@ class JournalFloor:
         self, reach: Reach | None = None, last_token: int | None = None
     ) -> Iterator[tuple[ConfirmationFollower, FloorStep | None]]:
         """The floor with what is confirmed and corrected, at the beginning and after each message, with a step made."""
-        followed = ConfirmationFollower(self._follower)
+        followed = self._followed()
         yield followed, None
-        for token, instant, _, message in _messages(self._where, reach):
+        for token, instant, _, message in self._behind(reach):
             if last_token is not None and token > last_token:
                 break
             if message.topic not in self._topics and message.topic != self._correction_topic:
@@ -189,11 +231,23 @@ class JournalFloor:
             yield followed, _step_in(news)
         yield followed, _step_in(followed.finish())
 
+    def _followed(self) -> ConfirmationFollower:
+        followed = ConfirmationFollower(self._follower)
+        if self._kept is not None:
+            followed.confirmed, followed.corrections = self._kept.told, self._kept.corrections
+        return followed
+
+    def _behind(self, reach: Reach | None) -> Iterator[tuple[int, int, NodeId, FloorMessage]]:
+        """The messages that are not in the state that it begins with."""
+        for one in _messages(self._where, reach, self._follower.sequence + 1):
+            if one[0] > self.begun_at:
+                yield one
+
     def _heard(
         self, last_token: int | None, reach: Reach | None
     ) -> Iterator[tuple[int, NodeId | None, FloorMessage | None, FloorStep | None]]:
         """Each message of the floor with the step that it ends; at the end the last step, without a message."""
-        for token, instant, source, message in _messages(self._where, reach):
+        for token, instant, source, message in self._behind(reach):
             if last_token is not None and token > last_token:
                 break
             if message.topic not in self._topics:

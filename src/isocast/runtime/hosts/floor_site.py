@@ -42,7 +42,7 @@ from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.disk.journal_reader import JournalCursor
 from isocast.runtime.hosts.floor_cuts import FloorCuts, TokenAgain
 from isocast.runtime.hosts.process import Context
-from isocast.runtime.market.floors import FloorTable
+from isocast.runtime.market.floors import FloorTable, floor_state_file
 from isocast.runtime.market.secret_files import replace_file
 from isocast.terms.errors import IsocastError, JournalError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import NodeId
@@ -100,7 +100,7 @@ class FloorSite:
         self.table = table
         self._context = context
         self._site = context.plan.node
-        self._state = context.directory / f"floor-{table.code}.state"
+        self._state = floor_state_file(context.directory, table.code)
         self._journal = journal
         self.arbiter = Arbiter(table.code, self._site, self._read_state())
         self._cursor = JournalCursor(journal, self.arbiter.floor.sequence + 1)
