@@ -175,7 +175,7 @@ def test_a_book_says_from_where_it_was_computed(tmp_path: Path, capsys: pytest.C
     assert "XISO, computed from the first message on" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("last", "numbers"), [(1, [3]), (2, [2, 3]), (9, [1, 2, 3])])
+@pytest.mark.parametrize("last, numbers", [(1, [3]), (2, [2, 3]), (9, [1, 2, 3])])
 def test_the_newest_trades_are_the_same_with_a_kept_state_and_without(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], last: int, numbers: list[int]
 ) -> None:

@@ -20,7 +20,7 @@ from isocast.cli.floor_correct import correct, countersign
 from isocast.cli.floor_lots import bid, lots, open_lot, reveal
 from isocast.cli.floor_operate import open_floor, phase, session
 from isocast.cli.floor_watch import watch
-from isocast.cli.options import AS_THE_FILES_SAY, Count, FeedChoice, Flag
+from isocast.cli.options import AS_THE_FILES_SAY, Count, FeedChoice, Flag, Rosters
 from isocast.cli.render import Progress, figure, note, show_json, show_table
 from isocast.cli.render import line as say
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError
@@ -370,13 +370,13 @@ def _show_replay(stats: ReplayStats, file: Path, rule: str, seconds: float, *, j
 
     isocast floor verify data/london/journal --floor XISO
 
-    isocast floor verify data/london/journal --json
+    isocast floor verify data/london/journal --roster keys/roster.bin --json
 
-Exit code: 0 every report says what the sequence gives, 1 one differs, or a rule is broken, 2 there is no journal, or
-no floor in it.
+Exit code: 0 every report says what the sequence gives, 1 one differs, a rule is broken, or with --roster a correction
+is not signed by two operators, 2 there is no journal, no floor in it, or no roster.
 """
 )
-def verify(journal: Path, /, *, floor: str | None = None, json: Flag = False) -> int:
+def verify(journal: Path, /, *, floor: str | None = None, roster: Rosters = (), json: Flag = False) -> int:
     """Compute every trade again from the sequence in a journal, and compare it with what the arbiters reported.
 
     Each trade is also judged by rules that are stated apart from the matching: price, then time (T4), the path of every
@@ -388,12 +388,17 @@ def verify(journal: Path, /, *, floor: str | None = None, json: Flag = False) ->
         A site's journal, from the first sequence on. It may be in use.
     floor
         The floor's code, such as XISO; the only one in the journal, if left out.
+    roster
+        Check the signatures of corrected trades again by this roster. Repeat it where there were several.
     json
         Print one JSON object instead of text.
     """
+    from isocast.runtime.market.roster_files import read_roster_file
+
+    rosters = [read_roster_file(path) for path in roster]
     followed = _floor_in(journal, floor)
     with _patiently("sequences", followed.next_sequence, quiet=json) as reach:
-        verdict = followed.verify(reach)
+        verdict = followed.verify(reach, rosters)
     if json:
         show_json(_verdict_as_json(verdict))
     else:
@@ -407,6 +412,8 @@ def _verdict_as_json(verdict: FloorVerdict) -> dict[str, object]:
     found = asdict(verdict)
     found["differences"] = [one._asdict() for one in verdict.differences]
     found["breaches"] = [one._asdict() for one in verdict.breaches]
+    found["unsigned"] = [one._asdict() for one in verdict.unsigned]
+    found["unchecked"] = verdict.unchecked
     found["equal_reports"] = found.pop("equal")
     return {"is_equal": verdict.is_equal, **found}
 
@@ -425,6 +432,7 @@ def _show_verdict(verdict: FloorVerdict) -> None:
     if verdict.unreported:
         what = counted(verdict.unreported, "token")
         say(f"{what} with trades without their report, the first is token {verdict.first_unreported:,}.")
+    _show_corrections(verdict)
     if verdict.is_equal:
         say("EQUAL: no report says anything else than the sequence, and no trade breaks price, then time.")
         return
@@ -442,6 +450,25 @@ def _show_verdict(verdict: FloorVerdict) -> None:
         for one in verdict.differences[:_DIFFERENCES_SHOWN]
     ]
     show_table("Differences", ("token", "report at", "what", "here", "reported"), rows)
+
+
+def _show_corrections(verdict: FloorVerdict) -> None:
+    """Who signed what was corrected; and what a journal and a roster cannot tell."""
+    if verdict.unchecked:
+        many = counted(verdict.unchecked, "correction")
+        say(f"{many} whose signatures were not checked again; receivers did at release. --roster FILE does here.")
+    if verdict.signed:
+        say(
+            f"{counted(verdict.signed, 'correction')} signed by two operators of a roster. Not checked: whether the"
+            " market's file names them among the floor's correctors, and when that roster came into force."
+        )
+    if verdict.unsigned:
+        say(f"UNSIGNED: {counted(len(verdict.unsigned), 'correction')} without the signatures of two operators.")
+        rows = [
+            (f"{one.trade:,}", str(one.version), f"{one.token:,}", f"{one.sequence:,}", one.fault)
+            for one in verdict.unsigned[:_DIFFERENCES_SHOWN]
+        ]
+        show_table("Corrections", ("trade", "version", "token", "sequence", "why"), rows)
 
 
 @app.command(
@@ -599,7 +626,7 @@ def trades(
     found = found if last is None else found[-last:]
     if json:
         for one in found:
-            show_json(_trade_as_json(one))
+            say(json_module.dumps(_trade_as_json(one)))
         return 0
     headers = ("trade", "token", "symbol", "price", "quantity", "buy", "sell", "", "state")
     rows = [
@@ -642,9 +669,7 @@ def _units(symbol: str, price: int | None) -> str | None:
     return None if price is None else f"{scale_of(symbol).to_price(price):f}"
 
 
-def _floor_in(
-    journal: Path, code: str | None, *, is_whole: bool = True, last_token: int | None = None
-) -> JournalFloor:
+def _floor_in(journal: Path, code: str | None, *, is_whole: bool = True, last_token: int | None = None) -> JournalFloor:
     """The floor that a command means; ConfigurationError where that is not one."""
     from isocast.runtime.disk.floor_journal import JournalFloor, floors_of, kept_floors
     from isocast.runtime.disk.journal_segments import segment_files

@@ -53,11 +53,16 @@ def sent(messages: Sequence[OpaqueMessage]) -> list[bytes]:
 
 
 def written(
-    folder: Path, reports: Sequence[FloorReport], *, most: int = 1000, corrections: Sequence[bytes] = ()
+    folder: Path,
+    reports: Sequence[FloorReport],
+    *,
+    most: int = 1000,
+    corrections: Sequence[bytes] = (),
+    corrected_at: int | None = None,
 ) -> Path:
     """A journal: in even tokens the floor's events, in each odd one behind them the report of the token before.
 
-    At its end there are corrections, one in a token.
+    At its end there are corrections, one in a token, at an instant of their own if one is given.
     """
     released: list[ReleasedBlock] = [block(1, 1, (None,))]
     sequence = 2
@@ -79,7 +84,10 @@ def written(
             released.append(replace(told, messages=one_site))
             sequence += len(payloads)
     for number, correction in enumerate(corrections, 2 * len(TOKENS) + 2):
-        released.append(block(number, sequence, sent([OpaqueMessage(correction_topic(CODE), correction)])))
+        told = block(number, sequence, sent([OpaqueMessage(correction_topic(CODE), correction)]))
+        later = 0 if corrected_at is None else corrected_at - told.instant
+        times = {"instant": told.instant + later, "due": told.due + later, "released_at": told.released_at + later}
+        released.append(replace(told, **times))
         sequence += 1
     write(folder, released)
     return folder

@@ -11,7 +11,7 @@ an arbiter published behind that token names the hash of this very state. What n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ from isocast.checks.floors import FloorJudges
 from isocast.floor.arbiter import Standing
 from isocast.floor.codec import floor_topic
 from isocast.floor.confirming import Comparison, ConfirmationFollower, News, OwnResult, ReportParts, Tentative
-from isocast.floor.corrections import correction_topic
+from isocast.floor.corrections import correction_topic, decode_correction, signature_fault
 from isocast.floor.events import Trade
 from isocast.floor.fast import FastFloor
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
@@ -32,10 +32,20 @@ from isocast.floor.state import state_hash
 from isocast.floor.transcripts import transcript_of_step
 from isocast.runtime.disk.journal_reader import JournalReader
 from isocast.runtime.market.floors import floor_state_file
+from isocast.security.roster import Roster, RosterRole
 from isocast.terms.errors import JournalError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import NodeId
 
-__all__ = ["FloorDifference", "FloorVerdict", "JournalFloor", "Reach", "SteppedTrade", "floors_of", "kept_floors"]
+__all__ = [
+    "FloorDifference",
+    "FloorVerdict",
+    "JournalFloor",
+    "Reach",
+    "SteppedTrade",
+    "UnsignedCorrection",
+    "floors_of",
+    "kept_floors",
+]
 
 _RESULTS_KEPT: Final = 100_000
 """Tokens whose result is remembered for reports that come late: some 30 MB, and hours of a busy floor."""
@@ -70,6 +80,16 @@ class FloorDifference(NamedTuple):
     reported: str
 
 
+class UnsignedCorrection(NamedTuple):
+    """A correction that no two operators of the rosters at hand signed."""
+
+    trade: int
+    version: int
+    token: int
+    sequence: int
+    fault: str
+
+
 @dataclass(slots=True)
 class FloorVerdict:
     """What came of comparing a floor's reports with its sequence."""
@@ -97,14 +117,24 @@ class FloorVerdict:
     differences: list[FloorDifference] = field(default_factory=list)
     breaches: list[FloorWrong] = field(default_factory=list)
     """The first breaches of T4, T6 and T7 in what is computed here."""
+    corrections: int = 0
+    """Of confirmed trades, that the sequence has."""
+    signed: int = 0
+    """Of these, how many two operators of a roster signed; 0 where there is no roster to tell by."""
+    unsigned: list[UnsignedCorrection] = field(default_factory=list)
     token: int = 0
     state: str = ""
     """The hash of the floor's state at the end."""
 
     @property
     def is_equal(self) -> bool:
-        """Whether no report says anything else than the sequence, and no rule is broken in it."""
-        return not self.differences and not self.breaches
+        """Whether no report says anything else than the sequence, no rule is broken in it, and nothing is unsigned."""
+        return not self.differences and not self.breaches and not self.unsigned
+
+    @property
+    def unchecked(self) -> int:
+        """Corrections whose signatures nobody looked at here."""
+        return self.corrections - self.signed - len(self.unsigned)
 
 
 class _FastFollower(FloorFollower):
@@ -160,9 +190,7 @@ def _kept_state(where: Path, code: str, last_token: int | None) -> Standing | No
 class JournalFloor:
     """A floor as a journal tells it."""
 
-    def __init__(
-        self, where: Path, code: str, *, is_whole: bool = True, last_token: int | None = None
-    ) -> None:
+    def __init__(self, where: Path, code: str, *, is_whole: bool = True, last_token: int | None = None) -> None:
         """Of the floor with this code; JournalError for a journal that does not begin with the sequence.
 
         Where not all of it is wanted, but how it stands at the end or after `last_token`, it begins with the state
@@ -170,8 +198,7 @@ class JournalFloor:
         """
         self._where = where
         self.code = code
-        self._topics = frozenset({floor_topic(code), report_topic(code)})
-        self._correction_topic = correction_topic(code)
+        self._topics = frozenset({floor_topic(code), report_topic(code), correction_topic(code)})
         self._kept = None if is_whole else _kept_state(where, code, last_token)
         self._follower = _FastFollower(code) if self._kept is None else self._kept.follower
         self.begun_at = self.floor.token
@@ -191,7 +218,7 @@ class JournalFloor:
 
     def steps(self, last_token: int | None = None, reach: Reach | None = None) -> Iterator[FloorStep]:
         """The floor's tokens one after the other, up to one, that included."""
-        for _, _, _, step in self._heard(last_token, reach):
+        for *_, step in self._heard(last_token, reach):
             if step is not None:
                 yield step
 
@@ -222,7 +249,7 @@ class JournalFloor:
         for token, instant, _, message in self._behind(reach):
             if last_token is not None and token > last_token:
                 break
-            if message.topic not in self._topics and message.topic != self._correction_topic:
+            if message.topic not in self._topics:
                 continue
             try:
                 news = followed.hear(token, instant, message)
@@ -245,8 +272,11 @@ class JournalFloor:
 
     def _heard(
         self, last_token: int | None, reach: Reach | None
-    ) -> Iterator[tuple[int, NodeId | None, FloorMessage | None, FloorStep | None]]:
-        """Each message of the floor with the step that it ends; at the end the last step, without a message."""
+    ) -> Iterator[tuple[int, int, NodeId | None, FloorMessage | None, FloorStep | None]]:
+        """Each message of the floor with its token, instant and source, and the step that it ends.
+
+        At the end the last step, without a message.
+        """
         for token, instant, source, message in self._behind(reach):
             if last_token is not None and token > last_token:
                 break
@@ -256,27 +286,56 @@ class JournalFloor:
                 step = self._follower.hear(token, instant, message)
             except LocalProtocolError as reason:
                 raise JournalError(str(self._where), f"sequence {message.sequence:,}: {reason}") from reason
-            yield token, source, message, step
-        yield 0, None, None, self._follower.finish()
+            yield token, instant, source, message, step
+        yield 0, 0, None, None, self._follower.finish()
 
-    def verify(self, reach: Reach | None = None) -> FloorVerdict:
-        """Compute every trade again, compare it with what the floor's arbiters have reported, and judge all of it."""
+    def verify(self, reach: Reach | None = None, rosters: Sequence[Roster] = ()) -> FloorVerdict:
+        """Compute every trade again, compare it with what the floor's arbiters have reported, and judge all of it.
+
+        With the rosters of its market, the signatures of corrections are checked again. When a roster came into force
+        is not in a journal: one under which both signatures count is enough.
+        """
         verdict = FloorVerdict(self.code)
         comparing = _Comparing(verdict)
-        reports = report_topic(self.code)
-        for _, source, message, step in self._heard(None, reach):
+        reports, corrections = report_topic(self.code), correction_topic(self.code)
+        for token, instant, source, message, step in self._heard(None, reach):
             if step is not None:
                 comparing.step(step)
             if message is None:
                 continue
             if message.topic == reports:
                 comparing.report(message, source)
+            elif message.topic == corrections:
+                _check_signatures(verdict, rosters, token, instant, message)
             else:
                 verdict.events += 1
         comparing.end()
-        verdict.undecodable = self._follower.undecodable
+        verdict.undecodable += self._follower.undecodable
         verdict.token, verdict.state = self.floor.token, state_hash(self.floor).hex()
         return verdict
+
+
+def _check_signatures(
+    verdict: FloorVerdict, rosters: Sequence[Roster], token: int, instant: int, message: FloorMessage
+) -> None:
+    """Who signed a correction, by whichever roster knows them."""
+    try:
+        found = decode_correction(message.payload)
+    except RemoteProtocolError:
+        verdict.undecodable += 1
+        return
+    verdict.corrections += 1
+    faults = []
+    for roster in rosters:
+        members = [(one.signer, roster.member(one.signer)) for one in found.signatures]
+        operators = {node for node, one in members if one is not None and one.role is RosterRole.OPERATOR}
+        keys = {node: roster.public_of(node, now_ns=instant) for node in operators}
+        faults.append(signature_fault(found, verdict.floor, roster.market, keys.get))
+    if "" in faults:
+        verdict.signed += 1
+    elif faults:
+        one = found.trade.number, found.version, token, message.sequence, faults[-1]
+        verdict.unsigned.append(UnsignedCorrection(*one))
 
 
 def _standing(one: SteppedTrade, followed: ConfirmationFollower) -> SteppedTrade:
