@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -26,7 +27,7 @@ from isocast.floor.events import Trade
 from isocast.floor.fast import FastFloor
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
 from isocast.floor.machine import Floor
-from isocast.floor.reporting import FloorReport, report_topic
+from isocast.floor.reporting import FloorReport, decode_report, report_topic
 from isocast.floor.snapshot import unfold
 from isocast.floor.state import state_hash
 from isocast.floor.transcripts import transcript_of_step
@@ -179,11 +180,12 @@ def _kept_state(where: Path, code: str, last_token: int | None) -> Standing | No
     floor = kept.follower.floor
     if kept.code != code or (last_token is not None and floor.token > last_token):
         return None
-    state, parts, topic = state_hash(floor), ReportParts(), report_topic(code)
-    for _, _, source, message in _messages(where, None, kept.follower.sequence + 1):
-        report = parts.take(message.payload, source) if message.topic == topic else None
-        if report is not None and report.token == floor.token:
-            return kept if report.state == state else None
+    state, topic = state_hash(floor), report_topic(code)
+    for _, _, _, message in _messages(where, None, kept.follower.sequence + 1):
+        with suppress(RemoteProtocolError):
+            part = decode_report(message.payload) if message.topic == topic else None
+            if part is not None and part.token == floor.token:
+                return kept if part.state == state else None
     return None
 
 
