@@ -47,7 +47,15 @@ app.command(
 )
 app.command(phase, help_epilogue="Example:\n\n    isocast floor phase halted XISO --symbol ISO\n")
 app.command(
-    watch, help_epilogue="Examples:\n\n    isocast floor watch XISO\n\n    isocast floor watch --json | head -5\n"
+    watch,
+    help_epilogue="""Examples:
+
+    isocast floor watch XISO
+
+    isocast floor watch --json | head -5
+
+    isocast floor watch --journal data/london/journal
+""",
 )
 app.command(
     open_lot,

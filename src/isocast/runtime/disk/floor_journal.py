@@ -234,7 +234,7 @@ class JournalFloor:
     ) -> list[SteppedTrade]:
         """Trades in order, the first so many, of a symbol or of all; and how they stand at the end."""
         found: list[SteppedTrade] = []
-        followed = self._followed()
+        followed = self.followed()
         for followed, step in self.confirmations(reach, last_token):  # noqa: B007 - as it is at the end
             made = [one for one in step.trades if symbol in {None, one.symbol}] if step is not None else []
             room = len(made) if limit is None else limit - len(found)
@@ -246,7 +246,7 @@ class JournalFloor:
         self, reach: Reach | None = None, last_token: int | None = None
     ) -> Iterator[tuple[ConfirmationFollower, FloorStep | None]]:
         """The floor with what is confirmed and corrected, at the beginning and after each message, with a step made."""
-        followed = self._followed()
+        followed = self.followed()
         yield followed, None
         for token, instant, _, message in self._behind(reach):
             if last_token is not None and token > last_token:
@@ -260,7 +260,8 @@ class JournalFloor:
             yield followed, _step_in(news)
         yield followed, _step_in(followed.finish())
 
-    def _followed(self) -> ConfirmationFollower:
+    def followed(self) -> ConfirmationFollower:
+        """The floor where it is computed from, before anything is read."""
         followed = ConfirmationFollower(self._follower)
         if self._kept is not None:
             followed.confirmed, followed.corrections = self._kept.told, self._kept.corrections
