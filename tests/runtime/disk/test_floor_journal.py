@@ -86,8 +86,8 @@ def written(
     for number, correction in enumerate(corrections, 2 * len(TOKENS) + 2):
         told = block(number, sequence, sent([OpaqueMessage(correction_topic(CODE), correction)]))
         later = 0 if corrected_at is None else corrected_at - told.instant
-        times = {"instant": told.instant + later, "due": told.due + later, "released_at": told.released_at + later}
-        released.append(replace(told, **times))
+        due, out = told.due + later, told.released_at + later
+        released.append(replace(told, instant=told.instant + later, due=due, released_at=out))
         sequence += 1
     write(folder, released)
     return folder
