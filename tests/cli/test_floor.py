@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.client.test_floor_replay import LOBSTER
 from tests.runtime.disk.journals import write
-from tests.runtime.disk.test_floor_journal import computed, written
+from tests.runtime.disk.test_floor_journal import computed, kept_beside, written
 from tests.wire.journal_samples import block
 
 from isocast.cli.floor import app
@@ -158,3 +158,30 @@ def test_book_and_trades_of_a_journal(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "3 trades, volume 130." in capsys.readouterr().out
     assert main(["floor", "trades", where, "--limit", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["price"] == "0.1002"
+
+
+def test_a_book_says_from_where_it_was_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = written(tmp_path / "journal", computed())
+    kept_beside(journal)
+    told = []
+    for how in ([], ["--whole"]):
+        assert main(["floor", "book", str(journal), "--json", *how]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    assert [one.pop("computed_behind_token") for one in told] == [6, 0]
+    assert told[0] == told[1]
+    assert main(["floor", "book", str(journal)]) == 0
+    assert "XISO, computed from the state kept after token 6" in capsys.readouterr().out
+    assert main(["floor", "book", str(journal), "--whole"]) == 0
+    assert "XISO, computed from the first message on" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("last, numbers", [(1, [3]), (2, [2, 3]), (9, [1, 2, 3])])
+def test_the_newest_trades_are_the_same_with_a_kept_state_and_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], last: int, numbers: list[int]
+) -> None:
+    journal = written(tmp_path / "journal", computed())
+    kept_beside(journal)
+    assert main(["floor", "trades", str(journal), "--last", str(last), "--json"]) == 0
+    assert [json.loads(line)["number"] for line in capsys.readouterr().out.splitlines()] == numbers
+    assert main(["floor", "trades", str(journal), "--last", "1", "--limit", "1"]) == 2
+    assert "not both" in capsys.readouterr().err

@@ -45,12 +45,13 @@ class Office:
 
         monkeypatch.setattr(floor_correction, "publish_correction", send)
 
-    def journal_with(self, *corrections: Correction, confirmed: int = 2) -> Path:
+    def journal_with(self, *corrections: Correction, confirmed: int = 2, instant: int | None = None) -> Path:
         """Trades 1 and 2 are confirmed, 3 is tentative."""
         reports = computed()
         reports[3] = reports[3]._replace(confirmed=confirmed)
         where = self.folder / f"journal-{len(list(self.folder.iterdir()))}"
-        return written(where, reports, corrections=[encode_correction(one) for one in corrections])
+        papers = [encode_correction(one) for one in corrections]
+        return written(where, reports, corrections=papers, corrected_at=instant)
 
     def key(self, name: str) -> str:
         return str(self.market.keys_directory / f"identity-{name}.key")
@@ -101,6 +102,37 @@ def test_one_proposes_and_another_countersigns_and_sends_what_receivers_take(
     assert "110." in capsys.readouterr().out, "the volume as it stands"
     assert main(["floor", "verify", str(office.journal)]) == 0
     assert JournalFloor(office.journal, CODE).verify().is_equal
+
+
+def test_verify_checks_the_signatures_of_corrections_by_a_roster(
+    office: Office, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert office.correct(1, "--void") == 0
+    assert office.countersign() == 0
+    (sent,) = office.sent
+    roster = ["--roster", str(office.market.keys_directory / "roster.bin")]
+    capsys.readouterr()
+
+    def verified(correction: Correction, *options: str) -> tuple[int, dict[str, object]]:
+        code = main(["floor", "verify", str(office.journal_with(correction)), "--json", *options])
+        found = json.loads(capsys.readouterr().out)
+        return code, {name: found[name] for name in ("corrections", "signed", "unchecked")}
+
+    assert verified(sent) == (0, {"corrections": 1, "signed": 0, "unchecked": 1})
+    journal = str(office.journal_with(sent, instant=time_ns()))
+    assert main(["floor", "verify", journal, *roster]) == 0
+    said = capsys.readouterr().out
+    assert "1 correction signed by two operators of a roster. Not checked: whether the market's file" in said
+    once = sent._replace(signatures=sent.signatures[:1])
+    anna, ben = sent.signatures
+    swapped = sent._replace(signatures=(anna._replace(value=ben.value), ben._replace(value=anna.value)))
+    for wrong, why in ((once, "1 signature,"), (swapped, "does not fit"), (sent._replace(price=7, quantity=5), "fit")):
+        journal = str(office.journal_with(wrong, instant=time_ns()))
+        assert main(["floor", "verify", journal, *roster]) == 1
+        said = capsys.readouterr().out
+        assert "UNSIGNED: 1 correction" in said
+        assert why in said
+        assert "EQUAL" not in said
 
 
 def test_a_void_trade_is_final(office: Office, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,15 +1,19 @@
 """`isocast floor watch`: what is shown of a floor that is followed; the command itself runs in tests/interop."""
 
 import io
+from pathlib import Path
 
 from rich.console import Console
+from tests.runtime.disk.test_floor_journal import computed, kept_beside, written
 
-from isocast.cli.floor_watch import FloorScreen, floor_frame
+from isocast.cli.floor_watch import FloorScreen, floor_frame, screen_of
 from isocast.floor.codec import encode_event, floor_topic
 from isocast.floor.events import Directory, Event, Order, Phase
 from isocast.floor.following import FloorFollower, FloorMessage
 from isocast.floor.reporting import FloorReport, encode_report, report_topic
+from isocast.floor.state import state_hash
 from isocast.runtime.client.received import ReceivedMessage
+from isocast.runtime.disk.journal_reader import JournalReader
 from isocast.terms.market import Side
 
 CODE = "XISO"
@@ -107,3 +111,25 @@ def test_a_call_shows_what_its_auction_would_do() -> None:
     rows = screen.take(heard(f"{floor_topic(CODE)}/tick", b"tick", 3, 3))
     assert rows == [{"indicative": "ISO", "token": 2, "price": "10.0400", "volume": 100, "surplus": 60}]
     assert "would trade 100 at 10.0400, 60 bought too" in drawn(screen)
+
+
+def test_a_screen_that_begins_with_a_kept_state_comes_to_the_same_floor(tmp_path: Path) -> None:
+    journal = written(tmp_path / "journal", computed())
+    whole, first = screen_of(CODE, journal)
+    assert (whole.begun_at, first) == (0, 1), "nothing is kept"
+    kept_beside(journal)
+    screen, first = screen_of(CODE, journal)
+    assert screen.begun_at == 6
+    told: list[list[object]] = []
+    for shown, since in ((whole, 1), (screen, first)):
+        messages = [
+            heard(one.topic, one.payload, header.token_number, sequence)._replace(instant_ns=header.instant)
+            for header, _, sequence, _, one in JournalReader(journal).opaque_messages(since)
+        ]
+        # The packet before shares its token with the kept state: whoever hears it again takes nothing of it.
+        again = [heard(floor_topic(CODE), b"", 6, since - 1)] if since > 1 else []
+        messages += [heard(f"{floor_topic(CODE)}/tick", b"tick", 99, 99)]
+        told.append([row["trade"] for message in [*again, *messages] for row in shown.take(message) if "trade" in row])
+    assert told == [[1, 2, 3], [3]]
+    assert state_hash(screen.follower.follower.floor) == state_hash(whole.follower.follower.floor)
+    assert screen.differing == 0

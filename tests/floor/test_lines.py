@@ -140,3 +140,9 @@ def test_whatever_is_read_a_floor_goes_on(rows: list[tuple[str, dict[str, Any]]]
             count += 1
     assert list(floor.end())
     assert count <= len(rows)
+
+
+def test_a_field_that_may_be_left_out_may_be_null_and_one_that_no_event_has_is_ignored() -> None:
+    plain = told(DIRECTORY, {"kind": "token", "t": 1, "T": 5}, SELL, BUY)
+    nulls = {"owner": None, "trigger": None, "until": None, "display": None, "colour": "red"}
+    assert told(DIRECTORY, {"kind": "token", "t": 1, "T": 5}, {**SELL, **nulls}, {**BUY, **nulls}) == plain

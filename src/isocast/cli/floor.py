@@ -20,7 +20,7 @@ from isocast.cli.floor_correct import correct, countersign
 from isocast.cli.floor_lots import bid, lots, open_lot, reveal
 from isocast.cli.floor_operate import open_floor, phase, session
 from isocast.cli.floor_watch import watch
-from isocast.cli.options import AS_THE_FILES_SAY, Count, FeedChoice, Flag
+from isocast.cli.options import AS_THE_FILES_SAY, Count, FeedChoice, Flag, Rosters
 from isocast.cli.render import Progress, figure, note, show_json, show_table
 from isocast.cli.render import line as say
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError
@@ -47,7 +47,15 @@ app.command(
 )
 app.command(phase, help_epilogue="Example:\n\n    isocast floor phase halted XISO --symbol ISO\n")
 app.command(
-    watch, help_epilogue="Examples:\n\n    isocast floor watch XISO\n\n    isocast floor watch --json | head -5\n"
+    watch,
+    help_epilogue="""Examples:
+
+    isocast floor watch XISO
+
+    isocast floor watch --json | head -5
+
+    isocast floor watch --journal data/london/journal
+""",
 )
 app.command(
     open_lot,
@@ -370,13 +378,13 @@ def _show_replay(stats: ReplayStats, file: Path, rule: str, seconds: float, *, j
 
     isocast floor verify data/london/journal --floor XISO
 
-    isocast floor verify data/london/journal --json
+    isocast floor verify data/london/journal --roster keys/roster.bin --json
 
-Exit code: 0 every report says what the sequence gives, 1 one differs, or a rule is broken, 2 there is no journal, or
-no floor in it.
+Exit code: 0 every report says what the sequence gives, 1 one differs, a rule is broken, or with --roster a correction
+is not signed by two operators, 2 there is no journal, no floor in it, or no roster.
 """
 )
-def verify(journal: Path, /, *, floor: str | None = None, json: Flag = False) -> int:
+def verify(journal: Path, /, *, floor: str | None = None, roster: Rosters = (), json: Flag = False) -> int:
     """Compute every trade again from the sequence in a journal, and compare it with what the arbiters reported.
 
     Each trade is also judged by rules that are stated apart from the matching: price, then time (T4), the path of every
@@ -388,12 +396,17 @@ def verify(journal: Path, /, *, floor: str | None = None, json: Flag = False) ->
         A site's journal, from the first sequence on. It may be in use.
     floor
         The floor's code, such as XISO; the only one in the journal, if left out.
+    roster
+        Check the signatures of corrected trades again by this roster. Repeat it where there were several.
     json
         Print one JSON object instead of text.
     """
+    from isocast.runtime.market.roster_files import read_roster_file
+
+    rosters = [read_roster_file(path) for path in roster]
     followed = _floor_in(journal, floor)
     with _patiently("sequences", followed.next_sequence, quiet=json) as reach:
-        verdict = followed.verify(reach)
+        verdict = followed.verify(reach, rosters)
     if json:
         show_json(_verdict_as_json(verdict))
     else:
@@ -407,6 +420,8 @@ def _verdict_as_json(verdict: FloorVerdict) -> dict[str, object]:
     found = asdict(verdict)
     found["differences"] = [one._asdict() for one in verdict.differences]
     found["breaches"] = [one._asdict() for one in verdict.breaches]
+    found["unsigned"] = [one._asdict() for one in verdict.unsigned]
+    found["unchecked"] = verdict.unchecked
     found["equal_reports"] = found.pop("equal")
     return {"is_equal": verdict.is_equal, **found}
 
@@ -425,6 +440,7 @@ def _show_verdict(verdict: FloorVerdict) -> None:
     if verdict.unreported:
         what = counted(verdict.unreported, "token")
         say(f"{what} with trades without their report, the first is token {verdict.first_unreported:,}.")
+    _show_corrections(verdict)
     if verdict.is_equal:
         say("EQUAL: no report says anything else than the sequence, and no trade breaks price, then time.")
         return
@@ -444,12 +460,34 @@ def _show_verdict(verdict: FloorVerdict) -> None:
     show_table("Differences", ("token", "report at", "what", "here", "reported"), rows)
 
 
+def _show_corrections(verdict: FloorVerdict) -> None:
+    """Who signed what was corrected; and what a journal and a roster cannot tell."""
+    if verdict.unchecked:
+        many = counted(verdict.unchecked, "correction")
+        say(f"{many} whose signatures were not checked again; receivers did at release. --roster FILE does here.")
+    if verdict.signed:
+        say(
+            f"{counted(verdict.signed, 'correction')} signed by two operators of a roster. Not checked: whether the"
+            " market's file names them among the floor's correctors, and when that roster came into force."
+        )
+    if verdict.unsigned:
+        say(f"UNSIGNED: {counted(len(verdict.unsigned), 'correction')} without the signatures of two operators.")
+        rows = [
+            (f"{one.trade:,}", str(one.version), f"{one.token:,}", f"{one.sequence:,}", one.fault)
+            for one in verdict.unsigned[:_DIFFERENCES_SHOWN]
+        ]
+        show_table("Corrections", ("trade", "version", "token", "sequence", "why"), rows)
+
+
 @app.command(
     help_epilogue="""Examples:
 
     isocast floor book data/london/journal
 
     isocast floor book data/london/journal --token 5000 --symbol ISO --levels 5 --json
+
+It begins with the state that the site keeps beside its journal, where a report in the sequence names that state's hash;
+otherwise, and with --whole, with the first message. It says with which.
 
 Exit code: 0 shown, 2 there is no journal, or no floor in it.
 """
@@ -462,6 +500,7 @@ def book(
     token: _Token | None = None,
     symbol: str | None = None,
     levels: Count = _LEVELS_SHOWN,
+    whole: Flag = False,
     json: Flag = False,
 ) -> int:
     """Show the books of a floor as they stand at the end of a journal, or after a token.
@@ -478,12 +517,14 @@ def book(
         Only this one.
     levels
         So many prices of each side.
+    whole
+        Compute it from the first message on, also where a state is kept that the sequence vouches for.
     json
         Print one JSON object instead of tables.
     """
     from isocast.floor.state import state_hash
 
-    followed = _floor_in(journal, floor)
+    followed = _floor_in(journal, floor, is_whole=whole, last_token=token)
     with _patiently("sequences", followed.next_sequence, quiet=json) as reach:
         for _ in followed.steps(token, reach):
             pass
@@ -503,15 +544,24 @@ def book(
             }
             for name, sides in found.items()
         }
-        show_json({"token": followed.floor.token, "state": state, "symbols": books})
+        said = {"token": followed.floor.token, "state": state, "computed_behind_token": followed.begun_at}
+        show_json({**said, "symbols": books})
         return 0
     say(f"After token {followed.floor.token:,}, state {state}")
+    say(_computed_from(followed))
     for name, sides in found.items():
         headers = ("orders", "quantity", "bid", "ask", "quantity", "orders")
         pairs = zip_longest(sides["buys"], sides["sells"], fillvalue=("", "", ""))
         rows = [tuple(figure(cell) for cell in (*reversed(bid), *ask)) for bid, ask in pairs]
         show_table(f"{name}: {wanted[name].phase}, last {_units(name, wanted[name].reference) or '-'}", headers, rows)
     return 0
+
+
+def _computed_from(followed: JournalFloor) -> str:
+    if not followed.begun_at:
+        return f"Floor {followed.code}, computed from the first message on."
+    kept = f"the state kept after token {followed.begun_at:,}, whose hash a report in the sequence names"
+    return f"Floor {followed.code}, computed from {kept}."
 
 
 def _book_rows(state: SymbolState, levels: int) -> dict[str, list[tuple[str, int, int]]]:
@@ -536,6 +586,8 @@ def _book_rows(state: SymbolState, levels: int) -> dict[str, list[tuple[str, int
 
     isocast floor trades data/london/journal --symbol ISO --limit 20 --json
 
+    isocast floor trades data/london/journal --last 20
+
 Exit code: 0 shown, 2 there is no journal, or no floor in it.
 """
 )
@@ -547,6 +599,7 @@ def trades(
     token: _Token | None = None,
     symbol: str | None = None,
     limit: Count | None = None,
+    last: Count | None = None,
     json: Flag = False,
 ) -> int:
     """List the trades of a floor, computed from the sequence in a journal, and how each stands.
@@ -565,15 +618,23 @@ def trades(
         Only this one.
     limit
         No more than so many, the first ones.
+    last
+        No more than so many, the newest ones. Where there are as many behind the state that the site keeps, and a
+        report in the sequence names that state's hash, nothing before it is computed.
     json
         Print a JSON object on each line instead of a table.
     """
-    followed = _floor_in(journal, floor)
+    if limit is not None and last is not None:
+        raise ConfigurationError("command line", "--last", "say --limit or --last, not both")
+    followed = _floor_in(journal, floor, is_whole=last is None, last_token=token)
     with _patiently("sequences", followed.next_sequence, quiet=json) as reach:
         found = followed.trades(token, reach, limit=limit, symbol=symbol)
+        if last is not None and followed.begun_at and len(found) < last:
+            found = _floor_in(journal, followed.code).trades(token, reach, symbol=symbol)
+    found = found if last is None else found[-last:]
     if json:
         for one in found:
-            show_json(_trade_as_json(one))
+            say(json_module.dumps(_trade_as_json(one)))
         return 0
     headers = ("trade", "token", "symbol", "price", "quantity", "buy", "sell", "", "state")
     rows = [
@@ -616,20 +677,22 @@ def _units(symbol: str, price: int | None) -> str | None:
     return None if price is None else f"{scale_of(symbol).to_price(price):f}"
 
 
-def _floor_in(journal: Path, code: str | None) -> JournalFloor:
+def _floor_in(journal: Path, code: str | None, *, is_whole: bool = True, last_token: int | None = None) -> JournalFloor:
     """The floor that a command means; ConfigurationError where that is not one."""
-    from isocast.runtime.disk.floor_journal import JournalFloor, floors_of
+    from isocast.runtime.disk.floor_journal import JournalFloor, floors_of, kept_floors
     from isocast.runtime.disk.journal_segments import segment_files
 
     if not journal.exists() or not segment_files(journal):
         raise ConfigurationError("command line", str(journal), "there is no journal")
     if code is None:
-        floors = floors_of(journal)
+        # To look for floors in a long journal takes as long as to compute one.
+        kept = [] if is_whole else kept_floors(journal)
+        floors = kept if len(kept) == 1 else floors_of(journal)
         if len(floors) != 1:
             rule = f"say which: {', '.join(floors)}" if floors else "there is no floor in this journal"
             raise ConfigurationError("command line", "--floor", rule)
         code = floors[0]
-    return JournalFloor(journal, code)
+    return JournalFloor(journal, code, is_whole=is_whole, last_token=last_token)
 
 
 @contextmanager

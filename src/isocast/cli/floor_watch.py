@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import islice, zip_longest
 from json import dumps
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from isocast.cli.options import Config, Flag, Seconds
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from isocast.floor.book import BookSide
-    from isocast.floor.confirming import News
+    from isocast.floor.confirming import ConfirmationFollower, News
     from isocast.floor.corrections import Judged
     from isocast.floor.events import Indicative, Trade
     from isocast.floor.machine import SymbolState
     from isocast.runtime.client.listener import Listener
     from isocast.runtime.client.received import ReceivedMessage
 
-__all__ = ["FloorScreen", "Level", "TradeLine", "floor_frame", "watch"]
+__all__ = ["FloorScreen", "Level", "TradeLine", "floor_frame", "screen_of", "watch"]
 
 _FRAME_S: Final = 0.25
 _TRADES_KEPT: Final = 200
@@ -56,13 +57,15 @@ class TradeLine(NamedTuple):
 class FloorScreen:
     """A floor as whoever hears the sequence knows it."""
 
-    def __init__(self, code: str) -> None:
-        """Nothing was heard."""
+    def __init__(self, code: str, follower: ConfirmationFollower | None = None) -> None:
+        """Nothing was heard, or nothing behind what a follower has."""
         from isocast.floor.confirming import ConfirmationFollower
         from isocast.floor.following import FloorFollower
 
         self.code = code
-        self.follower = ConfirmationFollower(FloorFollower(code))
+        self.follower = ConfirmationFollower(FloorFollower(code)) if follower is None else follower
+        self.begun_at = self.follower.follower.floor.token
+        """The token behind which it is computed here; 0: from the first message on."""
         self.trades: deque[TradeLine] = deque(maxlen=_TRADES_KEPT)
         """The newest last."""
         self.indicative: dict[str, Indicative] = {}
@@ -74,6 +77,8 @@ class FloorScreen:
         """The next message; what is new, as rows for programs."""
         from isocast.floor.following import FloorMessage
 
+        if message.token <= self.begun_at:
+            return []
         heard = FloorMessage(message.sequence, message.topic, message.payload)
         return [row for one in self.follower.hear(message.token, message.instant_ns, heard) for row in self._new(one)]
 
@@ -203,11 +208,25 @@ def floor_frame(screen: FloorScreen, symbol: str | None, width: int, height: int
     return Group(head, book, panel(shown, "trades"), Text(" " * max(width - 1, 0)))
 
 
+def screen_of(code: str, journal: Path | None) -> tuple[FloorScreen, int]:
+    """A floor's screen, and the first sequence that it needs: with a journal, behind the state kept beside it."""
+    from isocast.runtime.disk.floor_journal import JournalFloor
+
+    if journal is None:
+        return FloorScreen(code), 1
+    kept = JournalFloor(journal, code, is_whole=False)
+    screen = FloorScreen(code, kept.followed())
+    where = f"the state kept after token {screen.begun_at:,}" if screen.begun_at else "the first message on"
+    note(f"isocast: {code} is computed from {where}")
+    return screen, screen.follower.follower.sequence + 1
+
+
 def watch(
     code: str | None = None,
     /,
     *,
     symbol: str | None = None,
+    journal: Path | None = None,
     config: Config = None,
     seconds: Seconds | None = None,
     json: Flag = False,
@@ -223,6 +242,9 @@ def watch(
         Of the floor, such as XISO; the only one, if left out.
     symbol
         Whose book is shown; the first, if left out.
+    journal
+        Of a site on this machine: begin with the state that it keeps beside it, if a report in the journal names that
+        state's hash. Otherwise the whole sequence is heard, which takes long on a long day.
     seconds
         End after so long.
     json
@@ -243,8 +265,9 @@ def watch(
         raise ConfigurationError("command line", "--symbol", rule)
     code = floor.code
     topics = (floor_topic(code), report_topic(code), correction_topic(code), f"{floor_topic(code)}/tick")
-    listener = Listener(market, None, latest=False, start="beginning", topics=topics)
-    screen = FloorScreen(floor.code)
+    screen, first = screen_of(code, journal)
+    start = "beginning" if first == 1 else first
+    listener = Listener(market, None, latest=False, start=start, topics=topics)
     shutdown.run(_watch(listener, screen, symbol, seconds, as_json=json))
     trades = screen.follower.follower.floor.next_trade - 1
     note(f"isocast: {counted(trades, 'trade')}, {screen.follower.confirmed:,} confirmed")

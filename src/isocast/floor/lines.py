@@ -270,7 +270,9 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Event]] = {
 
 
 def _whole(fields: Mapping[str, Any], name: str, default: int | None = None, *, least: int | None = None) -> int:
-    value = fields.get(name, default)
+    value = fields.get(name)
+    if value is None:
+        value = default
     if isinstance(value, bool) or not isinstance(value, int) or not -_WHOLE_MAX <= value < _WHOLE_MAX:
         raise RemoteProtocolError(f"{name} must be a whole number of 64 bits")
     if least is not None and value < least:

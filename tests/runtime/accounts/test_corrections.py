@@ -21,7 +21,7 @@ from tests.runtime.accounts.sequence import (
 
 from isocast.cli.main import main
 from isocast.orders.accounts import UNITS
-from isocast.orders.desk import Login, OrderStatus, ReportKind, Scope, TradeReport
+from isocast.orders.desk import Login, OrderStatus, ReplaceRequest, ReportKind, Scope, TradeReport
 from isocast.orders.ledger import Balance, deposit
 from isocast.orders.needs import Side
 from isocast.runtime.accounts.audit import audit, clearing_of_all, net_between
@@ -183,6 +183,21 @@ def test_a_void_trade_gives_everybody_back_what_he_had_with_fees(two: Two) -> No
     assert second.text == "trade 1 is void, by two operators"
     two.check()
     assert net_between([two.east.database, two.west.database]).debts() == []
+
+
+def test_a_replace_after_a_correction_counts_from_what_the_floor_has_filled(two: Two) -> None:
+    """40 of Bob's 100 traded and are void now: a total of 60 leaves 20, on the floor and for him alike."""
+    two.market.correct(two.market.correction(1))
+    two.step()
+    two.ticks()
+    two.west.ask(two.bob, ReplaceRequest("2", "1", 60))
+    two.step()
+    two.ticks()
+    (told,) = two.told(ReportKind.REPLACED)
+    assert (told.quantity, told.filled, told.left) == (60, 40, 20)
+    assert [order.left for _, order in two.market.floor.orders.values()] == [20]
+    assert two.west.balance(two.bob, IBM) == Balance(80, 20), "what is back is free, what works is bound"
+    two.check()
 
 
 def test_another_price_and_quantity_is_settled_behind_a_reversal_with_the_fees_of_its_rates(two: Two) -> None:

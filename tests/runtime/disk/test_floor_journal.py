@@ -11,15 +11,20 @@ from tests.floor.cases import BUY, SELL, order
 from tests.runtime.disk.journals import write
 from tests.wire.journal_samples import PERIOD, block
 
+from isocast.floor.arbiter import Arbiter, TokenReleased
 from isocast.floor.codec import encode_event, floor_topic
 from isocast.floor.corrections import correction_topic
 from isocast.floor.events import Directory, Event, Phase, Report, Trade
 from isocast.floor.fast import FastFloor
+from isocast.floor.following import FloorMessage
 from isocast.floor.machine import Floor
 from isocast.floor.reporting import FloorReport, cut_report, encode_report, report_topic
+from isocast.floor.snapshot import fold, unfold
 from isocast.floor.state import state_hash
 from isocast.runtime.disk import floor_journal
-from isocast.runtime.disk.floor_journal import JournalFloor, floors_of
+from isocast.runtime.disk.floor_journal import JournalFloor, floors_of, kept_floors
+from isocast.runtime.disk.journal_reader import JournalReader
+from isocast.runtime.market.floors import floor_state_file
 from isocast.terms.errors import JournalError
 from isocast.wire.journal_blocks import ReleasedBlock
 from isocast.wire.opaque import OpaqueMessage, cut_opaque
@@ -48,11 +53,16 @@ def sent(messages: Sequence[OpaqueMessage]) -> list[bytes]:
 
 
 def written(
-    folder: Path, reports: Sequence[FloorReport], *, most: int = 1000, corrections: Sequence[bytes] = ()
+    folder: Path,
+    reports: Sequence[FloorReport],
+    *,
+    most: int = 1000,
+    corrections: Sequence[bytes] = (),
+    corrected_at: int | None = None,
 ) -> Path:
     """A journal: in even tokens the floor's events, in each odd one behind them the report of the token before.
 
-    At its end there are corrections, one in a token.
+    At its end there are corrections, one in a token, at an instant of their own if one is given.
     """
     released: list[ReleasedBlock] = [block(1, 1, (None,))]
     sequence = 2
@@ -74,7 +84,10 @@ def written(
             released.append(replace(told, messages=one_site))
             sequence += len(payloads)
     for number, correction in enumerate(corrections, 2 * len(TOKENS) + 2):
-        released.append(block(number, sequence, sent([OpaqueMessage(correction_topic(CODE), correction)])))
+        told = block(number, sequence, sent([OpaqueMessage(correction_topic(CODE), correction)]))
+        later = 0 if corrected_at is None else corrected_at - told.instant
+        due, out = told.due + later, told.released_at + later
+        released.append(replace(told, instant=told.instant + later, due=due, released_at=out))
         sequence += 1
     write(folder, released)
     return folder
@@ -150,3 +163,79 @@ def test_a_journal_without_its_beginning_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "j", [block(4, 7, (None,))])
     with pytest.raises(JournalError, match="begins with sequence 7"):
         JournalFloor(tmp_path / "j", CODE)
+
+
+# The state that is kept beside a journal ---------------------------------------------------------------------------
+
+
+def kept_beside(journal: Path, *, up_to: int = 7) -> Arbiter:
+    """What the site of a journal keeps when these tokens are released and stable."""
+    released: dict[int, list[FloorMessage]] = {number: [] for number in range(1, up_to + 1)}
+    for header, _, sequence, _, message in JournalReader(journal).opaque_messages():
+        if header.token_number <= up_to:
+            released[header.token_number].append(FloorMessage(sequence, message.topic, message.payload, 1))
+    arbiter = Arbiter(CODE, 1)
+    for number, messages in released.items():
+        arbiter.step(TokenReleased(number, number * PERIOD, number, 1, (1,), tuple(messages)))
+    floor_state_file(journal.parent, CODE).write_bytes(arbiter.snapshot())
+    return arbiter
+
+
+def as_it_stands(journal: Path, last_token: int | None = None) -> tuple[int, list[int], bytes]:
+    """Behind which token a floor is computed, the tokens that are, and the state then."""
+    followed = JournalFloor(journal, CODE, is_whole=False, last_token=last_token)
+    steps = [step.token for step in followed.steps(last_token)]
+    return followed.begun_at, steps, state_hash(followed.floor)
+
+
+def test_a_floor_is_computed_from_the_kept_state_that_a_report_names(tmp_path: Path) -> None:
+    reports = computed()
+    where = written(tmp_path / "j", reports)
+    assert kept_beside(where).agreed_token == 6
+    assert as_it_stands(where) == (6, [8], reports[3].state)
+    assert as_it_stands(where, 6) == (6, [], reports[2].state)
+    assert kept_floors(where) == [CODE]
+
+
+def test_a_kept_state_behind_the_token_that_is_asked_for_is_not_used(tmp_path: Path) -> None:
+    reports = computed()
+    where = written(tmp_path / "j", reports)
+    kept_beside(where)
+    assert as_it_stands(where, 4) == (0, [2, 4], reports[1].state)
+
+
+@pytest.mark.parametrize("said", ["another state", "nothing"])
+def test_a_kept_state_that_no_report_names_is_not_used(tmp_path: Path, said: str) -> None:
+    reports = computed()
+    kept_beside(written(tmp_path / "honest" / "j", reports))
+    state = floor_state_file(tmp_path / "honest", CODE).read_bytes()
+    reports[2] = reports[2]._replace(state=bytes(32)) if said == "another state" else reports[2]._replace(trades=())
+    where = written(tmp_path / "j", reports)
+    floor_state_file(tmp_path, CODE).write_bytes(state)
+    assert as_it_stands(where) == (0, [2, 4, 6, 8], reports[3].state)
+
+
+def test_a_kept_state_with_another_book_is_not_used(tmp_path: Path) -> None:
+    reports = computed()
+    where = written(tmp_path / "j", reports)
+    arbiter = kept_beside(where)
+    rows = unfold(arbiter.snapshot())
+    rows["follower"]["floor"]["symbols"][0]["orders"][0][5] += 1
+    floor_state_file(tmp_path, CODE).write_bytes(fold(rows))
+    assert as_it_stands(where) == (0, [2, 4, 6, 8], reports[3].state)
+
+
+@pytest.mark.parametrize("bytes_kept", [b"", b"damaged"])
+def test_a_damaged_state_is_not_used(tmp_path: Path, bytes_kept: bytes) -> None:
+    reports = computed()
+    where = written(tmp_path / "j", reports)
+    floor_state_file(tmp_path, CODE).write_bytes(bytes_kept)
+    assert as_it_stands(where) == (0, [2, 4, 6, 8], reports[3].state)
+
+
+def test_trades_behind_a_kept_state_stand_as_in_the_whole_journal(tmp_path: Path) -> None:
+    reports = computed()
+    reports[3] = reports[3]._replace(confirmed=3)
+    where = written(tmp_path / "j", reports)
+    kept_beside(where)
+    assert JournalFloor(where, CODE, is_whole=False).trades() == JournalFloor(where, CODE).trades()[-1:]

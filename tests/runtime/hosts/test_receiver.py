@@ -31,6 +31,7 @@ from isocast.floor.events import Directory, Event, Order, Phase, Trade
 from isocast.ring.effects import (
     Collect,
     Diverged,
+    EntryAppended,
     EntryCompleted,
     FairnessFaulted,
     LogReplaced,
@@ -478,6 +479,12 @@ def test_a_site_that_lost_its_log_says_so_and_takes_no_part(tmp_path: Path) -> N
 # ---- a floor whose tokens are cut off
 
 
+def told_floor(market: Market, number: int, event: Event) -> Data:
+    """A message of the source to the market's floor."""
+    (payload,) = cut_opaque([OpaqueMessage(floor_topic("XISO"), encode_event(event))], 200)
+    return sealed(market, number, payload)
+
+
 def test_trades_of_released_tokens_that_a_ring_does_not_have_are_void_at_its_floor(tmp_path: Path) -> None:
     """As under the timed gate, or by force: the floor's site goes on by the ring's log, as every other site does."""
     floor: dict[str, dict[str, object]] = {
@@ -489,10 +496,6 @@ def test_trades_of_released_tokens_that_a_ring_does_not_have_are_void_at_its_flo
     opening = Directory("ISO", phase=Phase.OPEN)
     sell, buy = Order(1 << 32, 1, "ISO", Side.SELL, 9, 100), Order(2 << 32, 2, "ISO", Side.BUY, 5, 100)
     dear = Order(3 << 32, 3, "ISO", Side.BUY, 7, 101)
-
-    def said(number: int, event: Event) -> Data:
-        (payload,) = cut_opaque([OpaqueMessage(floor_topic("XISO"), encode_event(event))], 200)
-        return sealed(market, number, payload)
 
     def hear(host: ReceiverHost, entry: LogEntry, *, is_out: bool = True) -> None:
         """A token is complete, and released; without `is_out` its sequences went out with others."""
@@ -508,18 +511,18 @@ def test_trades_of_released_tokens_that_a_ring_does_not_have_are_void_at_its_flo
         host = ReceiverHost(around.context())
         (site,) = host.floors
         kept = Chain()
-        hear(host, kept.add(said(1, opening)))
-        hear(host, kept.add(said(2, sell)))
+        hear(host, kept.add(told_floor(market, 1, opening)))
+        hear(host, kept.add(told_floor(market, 2, sell)))
         gone, ring = kept.fork(), following(kept)
-        hear(host, gone.add(said(3, buy)))
+        hear(host, gone.add(told_floor(market, 3, buy)))
         assert (site.arbiter.token, around.counters.floor_trades) == (3, 1)
         host.persist([LogReplaced(kept.head.copy(), ring, ())])
         host.machine.receiver.releaser.take_over(2, 3)
         host.perform(Diverged(ring.ballot, 3, 4), 0)
         assert (site.arbiter.token, around.counters.floor_trades_busted) == (2, 1)
         later = kept.enter(ring)
-        hear(host, later.add(said(3, dear)), is_out=False)
-        hear(host, later.add(said(4, buy)))
+        hear(host, later.add(told_floor(market, 3, dear)), is_out=False)
+        hear(host, later.add(told_floor(market, 4, buy)))
         trades = [record.result.trades for record in site.arbiter._now.records.values()]  # noqa: SLF001
         assert [[(one.number, one.buy >> 32, one.quantity) for one in some] for some in trades] == [
             [(1, 3, 7)],
@@ -529,6 +532,77 @@ def test_trades_of_released_tokens_that_a_ring_does_not_have_are_void_at_its_flo
         await host.stop()
 
     run(work)
+    assert [code for code in around.codes if code.startswith("floor")] == []
+
+
+@pytest.mark.parametrize("decided", [0, 1, 2], ids=["before the floor was told", "one token", "as many as were lost"])
+def test_a_site_killed_after_a_cut_goes_on_behind_it_and_so_does_its_floor(tmp_path: Path, decided: int) -> None:
+    """Killed before it releases anything of the ring's: its journal ends with tokens 3 and 4, and both were lost."""
+    tables: dict[str, dict[str, object]] = {
+        "floor.XISO": {"sources": ["floor"]},
+        "[floor.XISO.symbols]": {"symbol": "ISO"},
+    }
+    market = new_market(tmp_path, RING, tables)
+    around = Surroundings(market, "a")
+    sell, buy = Order(1 << 32, 1, "ISO", Side.SELL, 9, 100), Order(2 << 32, 2, "ISO", Side.BUY, 5, 100)
+    dear, late = Order(3 << 32, 3, "ISO", Side.BUY, 7, 101), Order(4 << 32, 4, "ISO", Side.BUY, 1, 99)
+
+    def out(host: ReceiverHost, entry: LogEntry, skipped: int = 0) -> None:
+        """A token of the log is released; the first of its messages have sequences that are out."""
+        releaser, token, messages = host.machine.receiver.releaser, entry.token, entry.messages[skipped:]
+        if messages:
+            host.perform(Release(token.epoch, entry, token.first_sequence + skipped, messages, 0), 0)
+            releaser.next_sequence = token.first_sequence + len(entry.messages)
+        releaser.released = token.token_number
+        host._after_step(0)  # noqa: SLF001
+
+    kept = Chain()
+    both = kept.add(told_floor(market, 1, Directory("ISO", phase=Phase.OPEN))), kept.add(told_floor(market, 2, sell))
+    gone, ring = kept.fork(), following(kept)
+    later = kept.enter(ring)
+    third, fourth = (
+        later.add(told_floor(market, 3, dear)),
+        later.add(told_floor(market, 4, buy), told_floor(market, 5, late)),
+    )
+
+    def take(host: ReceiverHost, *entries: LogEntry) -> None:
+        for entry in entries:
+            host.persist([EntryAppended(entry)])
+            host.perform(EntryCompleted(entry.token.epoch, entry, token_digest(entry.token)), 0)
+
+    async def first_life() -> None:
+        host = ReceiverHost(around.context())
+        for entry in (*both, gone.add(told_floor(market, 3, buy)), gone.add(told_floor(market, 4, late))):
+            take(host, entry)
+            out(host, entry)
+        assert around.counters.floor_trades == 1
+        host.persist([LogReplaced(kept.head.copy(), ring, ())])
+        if decided:
+            host.machine.receiver.releaser.take_over(2, 3)
+            host.perform(Diverged(ring.ballot, 3, 5), 0)
+            take(host, *(third, fourth)[:decided])
+        await host.stop()
+
+    async def second_life() -> None:
+        host = ReceiverHost(around.context())
+        (site,) = host.floors
+        releaser = host.machine.receiver.releaser
+        assert (releaser.released, releaser.offset, releaser.next_sequence) == (2, 0, 5)
+        site.replay()
+        assert site.arbiter.token == 2
+        take(host, *(third, fourth)[decided:])
+        out(host, third, skipped=1)
+        out(host, fourth, skipped=1)
+        trades = [record.result.trades for record in site.arbiter._now.records.values()]  # noqa: SLF001
+        assert [[(one.number, one.buy >> 32, one.quantity) for one in some] for some in trades] == [
+            [(1, 3, 7)],
+            [(2, 2, 2)],
+        ]
+        assert not site.status()["stopped"]
+        await host.stop()
+
+    run(first_life)
+    run(second_life)
     assert [code for code in around.codes if code.startswith("floor")] == []
 
 

@@ -127,12 +127,12 @@ class JournalReader:
                 if file != files[-1]:
                     segment.insist_on_end()
 
-    def opaque_messages(self) -> Iterator[PlacedMessage]:
-        """All opaque messages, in the order of the sequence."""
-        for block in self.blocks():
+    def opaque_messages(self, first_sequence: int = 0) -> Iterator[PlacedMessage]:
+        """All opaque messages from a sequence on, in its order."""
+        for block in self.blocks(first_sequence):
             first = block.header.first_sequence
             for place, (source, _, _, payload) in enumerate(block.messages()):
-                if is_opaque(payload):
+                if first + place >= first_sequence and is_opaque(payload):
                     for index, message in enumerate(read_opaque_or_none(payload) or ()):
                         yield PlacedMessage(block.header, source, first + place, index, message)
 

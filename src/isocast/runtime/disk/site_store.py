@@ -224,6 +224,7 @@ def open_site_store(  # noqa: PLR0913  # what the disk must agree with
     votes: bool = True,
     next_sequence: int | None = None,
     released_token: int = 0,
+    released_epoch: Epoch | None = None,
     boot: str | None = None,
 ) -> SiteStore:
     """Open a receiver's store, or make it.
@@ -234,13 +235,21 @@ def open_site_store(  # noqa: PLR0913  # what the disk must agree with
     not reach back so far. Then `refill` says what the journal lacks. (Not a token: the journal knows nothing of tokens
     without messages.) What was released is the caller's to put into `state`.
     `released_token` is the newest that the journal says this site released, where only what a majority holds is: a log
-    that does not reach it was cut back, or is an older copy, and its promises are as old.
+    that does not reach it was cut back, or is an older copy, and its promises are as old. Not so where it has a ring
+    that is newer than `released_epoch`, under which that token went out: an operator's force cut the log, and what it
+    says was written after the journal's end.
     """
     settings = settings or StoreSettings()
     store = Store(directory, StoreRole.SITE, identity, settings, boot_id() if boot is None else boot)
     try:
         return _opened(
-            store, blank, fresh=fresh, votes=votes, next_sequence=next_sequence, released_token=released_token
+            store,
+            blank,
+            fresh=fresh,
+            votes=votes,
+            next_sequence=next_sequence,
+            released_token=released_token,
+            released_epoch=released_epoch,
         )
     except BaseException:
         store.abandon()
@@ -255,6 +264,7 @@ def _opened(
     votes: bool,
     next_sequence: int | None,
     released_token: int,
+    released_epoch: Epoch | None,
 ) -> SiteStore:
     marker, past = store.marker, store.past
     lost = past is Past.NONE and not fresh
@@ -265,7 +275,9 @@ def _opened(
         try:
             log, state = SiteLog(), blank()
             log.replay(store, lenient=past in _INCOMPLETE)
-            if votes and released_token > log.held:
+            ring = log.ring
+            is_newer = released_epoch is not None and ring is not None and ring.ballot > released_epoch
+            if votes and released_token > log.held and not is_newer:
                 store.loss = f"the log ends at token {log.held}, and this site had released token {released_token}"
                 store.mark(forgot=True, why=store.loss)
                 return SiteStore(store, blank(), SiteLog(), forgot=True)

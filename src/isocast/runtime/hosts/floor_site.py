@@ -12,7 +12,7 @@ log behind what was released here, trades of the lost part are void, and the flo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -37,13 +37,13 @@ from isocast.floor.corrections import correction_topic
 from isocast.floor.following import FloorMessage
 from isocast.floor.printing import amends, is_on_tape, prints, tape_topic
 from isocast.floor.reporting import encode_report, report_topic
-from isocast.ring.ledger import LogEntry
+from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.receiver import Receiver
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.disk.journal_reader import JournalCursor
 from isocast.runtime.hosts.floor_cuts import FloorCuts, TokenAgain
 from isocast.runtime.hosts.process import Context
-from isocast.runtime.market.floors import FloorTable
+from isocast.runtime.market.floors import FloorTable, floor_state_file
 from isocast.runtime.market.secret_files import replace_file
 from isocast.terms.errors import IsocastError, JournalError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import NodeId
@@ -107,7 +107,7 @@ class FloorSite:
         self.table = table
         self._context = context
         self._site = context.plan.node
-        self._state = context.directory / f"floor-{table.code}.state"
+        self._state = floor_state_file(context.directory, table.code)
         self._journal = journal
         self.arbiter = Arbiter(table.code, self._site, self._read_state())
         self._cursor = JournalCursor(journal, self.arbiter.floor.sequence + 1)
@@ -170,6 +170,17 @@ class FloorSite:
             self._apply(None, self._complete)
         except (JournalError, LocalProtocolError) as reason:
             self._break(str(reason))
+
+    def restore(self, entries: Iterable[LogEntry], cut: Checkpoint | None, following: int) -> None:
+        """What the site's log holds when it starts; `cut` is where it begins if the journal's end is not in it.
+
+        The journal ends before sequence `following`. Who was killed after its log was cut, and before the floor had
+        written that down, does so now.
+        """
+        if cut is not None and not self._cuts.has_lost(following - 1):
+            self.cut(cut.token_number, cut.next_sequence)
+        for entry in entries:
+            self._cuts.completed(entry)
 
     def cut(self, keep: int, first_sequence: int) -> None:
         """A ring begins behind this token, and what was released here from a sequence on is not in its log."""

@@ -43,7 +43,7 @@ from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.receiver import Receiver
 from isocast.ring.settings import Schedule, StartPolicy
 from isocast.ring.storage import SiteState
-from isocast.runtime.disk.journal import Journal, released_block
+from isocast.runtime.disk.journal import Journal, Position, released_block
 from isocast.runtime.disk.journal_verify import set_aside_end
 from isocast.runtime.disk.journal_vouchers import Vouchers
 from isocast.runtime.disk.site_store import SiteStore, open_site_store, site_secret
@@ -106,6 +106,20 @@ def group_plan(market: Market) -> GroupPlan:
     return GroupPlan.below(parents, backups, distance)
 
 
+def _is_cut_off(position: Position, state: SiteState) -> bool:
+    """Whether a journal ends with a token that its site's log has not, but perhaps another of that number.
+
+    A ring began behind what was released here, and nothing of its own is out yet: the number says nothing of its log.
+    """
+    entry = state.entries.get(position.token_number)
+    if position.fetched or entry is None:
+        is_over = state.ring is not None and position.epoch < state.ring.ballot
+        return is_over and not position.fetched and position.token_number > state.held
+    out = len(entry.messages) if position.released == position.token_number else position.offset
+    token = entry.token
+    return (token.instant, token.first_sequence + out) != (position.instant, position.next_sequence)
+
+
 class ReceiverHost:
     """What surrounds the machine of one receiver."""
 
@@ -130,6 +144,8 @@ class ReceiverHost:
         self._token_at = 0
         self._replaced = Checkpoint()
         """Where the log began anew last: at a cut, or at another site's checkpoint."""
+        self._was_cut = False
+        """Whether, at the start, the journal ended with what the log had been cut off before."""
         self._collectable = 0
         self._refilling: Task[None] | None = None
         self.groups = GroupReport(context)
@@ -166,8 +182,11 @@ class ReceiverHost:
         # Most markets have no floor, and do without what it takes.
         from isocast.runtime.hosts.floor_site import FloorSite  # noqa: PLC0415
 
-        floors = self._context.market.floors
-        return tuple([FloorSite(self._context, table, past, self._opened_again) for table in floors])
+        sites = [FloorSite(self._context, table, past, self._opened_again) for table in self._context.market.floors]
+        state, following = self.store.state, self.journal.position.next_sequence
+        for site in sites:
+            site.restore(state.entries.values(), state.checkpoint if self._was_cut else None, following)
+        return tuple(sites)
 
     def _drive(self, machine: PrimaryReceiver | SecondaryReceiver) -> Driver[SecondaryReceiverInput, _HostEffect]:
         """The machine's driver; an operator's requests are for the machine of a primary receiver alone."""
@@ -201,6 +220,7 @@ class ReceiverHost:
             votes=context.plan.role is NodeRole.PRIMARY_RECEIVER,
             next_sequence=self.journal.position.next_sequence,
             released_token=self._released_token(),
+            released_epoch=self.journal.position.epoch,
         )
 
     def _released_token(self) -> int:
@@ -215,7 +235,8 @@ class ReceiverHost:
         state.released, state.offset = position.released, position.offset
         # Nothing that the journal has goes out again, whatever token of a log taken over has it.
         state.next_sequence = state.skip_below = max(position.next_sequence, state.checkpoint.next_sequence)
-        if state.released < state.checkpoint.token_number:
+        self._was_cut = _is_cut_off(position, state)
+        if state.released < state.checkpoint.token_number or self._was_cut:
             state.released, state.offset = state.checkpoint.token_number, 0
 
     def _machine(self, state: SiteState) -> PrimaryReceiver | SecondaryReceiver:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import time
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -29,7 +30,16 @@ from isocast.terms.market import Mic, to_ticks
 from isocast.terms.quantities import suggestion
 from isocast.terms.toml_files import Faults, Key, Kind, Table, Values, read_list, shown
 
-__all__ = ["FLOOR_TABLE", "GATEWAY_TABLE", "SYMBOL_TABLE", "FloorHours", "FloorSymbol", "FloorTable", "read_floors"]
+__all__ = [
+    "FLOOR_TABLE",
+    "GATEWAY_TABLE",
+    "SYMBOL_TABLE",
+    "FloorHours",
+    "FloorSymbol",
+    "FloorTable",
+    "floor_state_file",
+    "read_floors",
+]
 
 _BASIS_MAX: Final = 10_000
 _SYMBOL: Final = re.compile(r"[A-Z0-9][A-Z0-9.+=/^-]{0,11}")
@@ -347,3 +357,8 @@ def _price(values: Values, key: str) -> int:
         values.fault(key, f"must be a decimal above 0 with at most four decimals, such as 0.01, not {shown(text)}")
         return 0
     return units
+
+
+def floor_state_file(directory: Path, code: str) -> Path:
+    """Where a site keeps the last state of a floor that all agree on, beside its journal."""
+    return directory / f"floor-{code}.state"

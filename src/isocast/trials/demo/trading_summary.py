@@ -20,7 +20,7 @@ from isocast.orders.accounts import amount_text, cash, gateway_of, shares
 from isocast.orders.desk import ReportKind
 from isocast.runtime.disk.floor_journal import FloorVerdict, JournalFloor
 from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.runtime.market.floors import FloorTable
+from isocast.runtime.market.floors import FloorTable, floor_state_file
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.terms.errors import IsocastError, JournalError, RemoteProtocolError
 from isocast.terms.instants import SECOND
@@ -74,7 +74,7 @@ def read_floor_proof(market: Market, table: FloorTable) -> Generator[None, None,
         except JournalError as reason:
             proof.faults.append(f"{plan.name}: the floor {table.code} cannot be computed: {reason}")
     for plan in market.by_role(NodeRole.PRIMARY_RECEIVER):
-        file = market.directory_of(plan.name) / f"floor-{table.code}.state"
+        file = floor_state_file(market.directory_of(plan.name), table.code)
         try:
             floor = Arbiter(table.code, plan.node, file.read_bytes()).floor.floor
             proof.sites[plan.name] = SiteState(floor.token, state_hash(floor).hex())
