@@ -285,7 +285,7 @@ def _show(found: list[EntryFigures], stream: OrderStream, options: EntryOptions)
     more = f", {len(shown)} of {len(ordered)}" if len(shown) < len(ordered) else ""
     error = f"{0.5 / max(contests, 1) ** 0.5:.4f}"
     show_table(
-        f"Distance from ½ of each pair{more}; chance alone is off by {error}",
+        f"Distance from ½ of each pair{more}; chance alone is off by {error} if contests are independent",
         ("first", "second", *rules),
         [
             (pair.first, pair.second, *(f"{_share(one, pair.first, pair.second) - 0.5:+.3f}" for one in found))

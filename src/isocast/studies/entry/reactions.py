@@ -90,7 +90,7 @@ class Reactions:
     ranks: Mapping[EntryRule, Ints]
     """Of each order: when it entered by that rule; equal ones at the same time."""
     tokens: Ints
-    """Of each contest: the number of the first token at or after its first decision."""
+    """Of each contest: the number of the first token with events at or after its first decision."""
     left_out: LeftOut
 
     def estimate(self, rule: EntryRule, pair: tuple[str, str], ring: int) -> PairEstimate | None:
@@ -151,14 +151,18 @@ class ReactionWalk:
 
     def take(self, block: BlockView) -> None:
         """The next sound block."""
-        header, rows = block.header, block.directory
-        if header.first_sequence < self._next:
+        header = block.header
+        known = max(self._next - header.first_sequence, 0)
+        if known >= header.messages:
             return
         self._next = header.next_sequence
-        token = self._tokens.setdefault(header.token_number, _Token(header.instant, header.shuffle_key))
+        rows, earlier = block.directory[known:], int(block.directory["events"][:known].sum())
         self._opaque += int(((rows["flags"] & IS_EVENTS) == 0).sum())
+        if earlier == header.events:
+            return
+        token = self._tokens.setdefault(header.token_number, _Token(header.instant, header.shuffle_key))
         token.sources.append(np.repeat(rows["source"].astype(np.int64), rows["events"].astype(np.int64)))
-        token.events.append(block.events.copy())
+        token.events.append(block.events[earlier:].copy())
 
     def end(self, places: Mapping[int, City], within_ns: int) -> Reactions:
         """The contests; `places` are those of source numbers, and cities decide within this time of each other.
