@@ -52,6 +52,7 @@ PAIRS = 20
 WITHIN = "5ms"
 """The nearest decision by arrival is Tokyo's, 8.7 ms."""
 TURNS_LONG, TURNS_SOAK = 3, 11
+ERRORS = 4.5
 PAGE = {"released": 0.600, "shuffle": 0.503, "batch": 0.503}
 """Protocol §11, for a ring that releases by arrival."""
 PATIENCE_S = 240.0
@@ -173,11 +174,15 @@ def chosen(estimates: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def test_shares_of_first_place_are_those_of_the_formulas(
     order: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Within 3.5 standard errors; a ring that shuffles stands in the order of its keys in every journal."""
+    """Within 4.5 standard errors, and every shuffle is verified in every journal.
+
+    The errors are estimated too, from three tokens at each of ten places: 20 degrees of freedom, for which 4.5 is what
+    3.7 is where errors are known.
+    """
     found = told(tmp_path, order, TURNS_LONG, capsys)
     for one in chosen(found["estimates"]).values():
         assert one["contests"] > 5_000
-        assert abs(one["share"] - one["expected"]) <= 3.5 * one["standard_error"], one
+        assert abs(one["share"] - one["expected"]) <= ERRORS * one["standard_error"], one
     if order == "shuffle":
         assert all(one["verified"] > 0 and one["other"] == 0 for one in found["shuffles"].values())
 

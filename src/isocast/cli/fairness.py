@@ -116,6 +116,8 @@ _USUAL = EntryOptions()
 
     isocast fairness entry --journal data --config market.toml
 
+    isocast fairness entry --journal data --config market.toml --by id --within 5ms
+
 Exit code: 0 the figures are there, 1 journals of a market that shuffles have a token out of the order of its key, 2 bad
 input.
 """
