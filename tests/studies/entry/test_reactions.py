@@ -135,6 +135,7 @@ def test_the_error_is_as_large_as_the_figure_scatters() -> None:
         alike = np.repeat(random.random(60) < 0.3, 40) & (random.random(2_400) < 0.3)
         won = np.where(alike, 1.0, random.random(2_400) < np.where(tokens % 3, 0.8, 0.2))
         share, error = clustered_share(won, tokens, 3)
+        assert error is not None
         shares.append(share)
         errors.append(error)
     assert np.std(shares) == pytest.approx(np.mean(errors), rel=0.1)

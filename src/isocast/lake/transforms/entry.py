@@ -44,10 +44,11 @@ def competing_orders(released: DataFrame, places: Mapping[int, str], within_ns: 
     Orders of one id are a contest. Its fate is `kept`, or why it is in no figure: `repeated`, a region has two orders;
     `alone`, there is one region; `apart`, regions decided further apart than `within_ns`.
     """
-    events = released.select(*ORDER_COLUMNS).dropDuplicates(["stripe", "sequence", "index"])
+    events = released.select(*ORDER_COLUMNS)
     contest, own = Window.partitionBy("stripe", "id"), Window.partitionBy("stripe", "id", "region")
     orders = (
         events.where(F.col("kind") == int(EventKind.ORDER))
+        .dropDuplicates(["stripe", "sequence", "index"])
         .withColumn("region", region_of(places))
         .withColumn("times", F.count("*").over(own))
         .withColumn("begin_ns", F.min("event_ns").over(contest))
