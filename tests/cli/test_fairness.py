@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.disk.journals import write_of
 from tests.studies.entry.test_journals import TOKENS, shuffled, swapped, written
+from tests.studies.entry.test_reactions import PAIRS, by_turns
 
 from isocast.cli.main import main
 
@@ -124,6 +126,24 @@ def test_journals_say_who_was_first_and_what_was_verified(capsys: pytest.Capture
     assert 0.5 < abs(expected["share"] - 0.5) + 0.5 < 0.6
     assert main(["fairness", "entry", "--journal", data, "--config", market(tmp_path)]) == 0
     assert f"{TOKENS} of {TOKENS} tokens with messages of several sources" in capsys.readouterr().out
+
+
+def test_orders_by_id_are_told_for_every_rule_with_the_error_of_whole_tokens(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_of(tmp_path / "data" / "a" / "journal", 0, 1, by_turns(2))
+    arguments = ["--journal", str(tmp_path / "data"), "--config", market(tmp_path), "--by", "id"]
+    got = answer(capsys, *arguments, code=1)["journals"]
+    assert [(one["rule"], one["contests"], one["tokens"]) for one in got["estimates"]] == [
+        (rule, 2 * PAIRS, 2) for rule in ("released", "shuffle", "batch")
+    ]
+    assert {one["standard_error"] for one in got["estimates"]} == {None}, "three owners, and two tokens"
+    assert len({one["expected"] for one in got["estimates"]}) == 1, "this market shuffles anyway"
+    assert got["left_out"] == {"opaque_messages": 0, "other_events": 0, "alone": 0, "repeated": 0, "apart": 0}
+    assert main(["fairness", "entry", *arguments]) == 1
+    out = capsys.readouterr().out
+    assert "contests of one token are not independent" in out
+    assert "Left out: 0 orders that nobody competed with" in out
 
 
 def test_journals_without_a_market_say_what_they_can(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

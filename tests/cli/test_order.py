@@ -9,6 +9,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -22,7 +23,7 @@ from isocast.cli.order import CA, TOKEN_FILE, URL
 from isocast.orders.desk import Lifetime, NewOrder, OrderKind
 from isocast.orders.needs import Side
 
-NAMES = ("buy", "sell", "cancel", "replace", "list", "watch", "balances")
+NAMES = ("buy", "sell", "send", "cancel", "replace", "list", "watch", "balances")
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +205,95 @@ def _reading(descriptor: int) -> Callable[[], bytes]:
             return b""
 
     return read
+
+
+# ---- many at once
+
+
+CSV = "side,symbol,quantity,price,lifetime,post_only,id\n"
+JSON_LINE = '{"side": "buy", "symbol": "ISO", "quantity": 100, "price": 10.05, "lifetime": "gtc", "id": "q-1"}\n'
+
+
+def given(folder: Path, text: str) -> str:
+    file = folder / "orders"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def test_orders_of_a_file_are_those_that_the_desk_hears(shell: Shell, desk: MemoryDesk, tmp_path: Path) -> None:
+    text = CSV + "buy,ISO,100,10.05,gtc,,q-1\n\nsell,VOD,7,1.2345,,yes,\n"
+    assert shell("send", given(tmp_path, text), "--ids", "monday") == "2 entered, 0 refused.\n"
+    wanted = NewOrder("q-1", "ISO", Side.BUY, 100, price=100_500, lifetime=Lifetime.UNTIL_CANCELLED)
+    assert desk.submitted == [wanted, NewOrder("monday-4", "VOD", Side.SELL, 7, price=12_345, is_post_only=True)]
+    assert shell("send", given(tmp_path, text), "--ids", "monday") == "2 entered, 0 refused.\n"
+    assert len(shell.json("list")) == 2, "repeated under the same ids, each is entered once"
+    desk.submitted.clear()
+    [one] = shell.json("send", given(tmp_path, JSON_LINE))["orders"]
+    assert (one["line"], one["report"]["client_id"], one["report"]["price"]) == (1, "q-1", "10.0500")
+    assert len(shell.json("list")) == 2, "the same order, said in JSON"
+
+
+def test_orders_come_by_standard_input(shell: Shell, desk: MemoryDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = "".join(JSON_LINE.replace("q-1", f"q-{number}") for number in range(450))
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(many.encode())))
+    assert shell("send") == "450 entered, 0 refused.\n"
+    assert [one.client_id for one in desk.submitted] == [f"q-{number}" for number in range(450)]
+
+
+def test_what_the_gateway_refuses_is_told_by_line_and_column_and_refuses_no_other(
+    shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = given(tmp_path, CSV + "buy,ISO,1,10,,,a-1\nbuy,NIX,1,10,,,a-2\nbuy,ISO,1,10,,,a-3\n")
+    assert main(["order", "send", file]) == 2
+    refused, summary = capsys.readouterr().out.splitlines()
+    assert refused.startswith(f"{file}: line 3, symbol: ")
+    assert "there is no NIX" in refused
+    assert summary == "2 entered, 1 refused."
+    assert [one["client_id"] for one in shell.json("list")] == ["a-1", "a-3"]
+    assert main(["order", "send", file, "--json"]) == 2
+    answers = json.loads(capsys.readouterr().out)["orders"]
+    assert [one["line"] for one in answers if "refused" in one] == [3]
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("", "has no order"),
+        (CSV, "has no order"),
+        ("side,symbol,quantity,prise\n", "line 1, prise: is not known here"),
+        ("side,symbol,side\n", "line 1, side: occurs twice"),
+        (CSV + "buy,ISO,1,10,,,a-1\nbuy,ISO,1\n", "line 3: 3 cells under 7 columns"),
+        (CSV + "buy,ISO,1_0,10,,,\n", "line 2, quantity: must be a whole number, not '1_0'"),
+        (CSV + "buy,ISO,0,10,,,\n", "line 2, quantity: must be a whole number from 1"),
+        (CSV + "buy,ISO,1,ten,,,\n", "line 2, price: "),
+        (CSV + "buy,ISO,1,,,,\n", "line 2, price: give a price"),
+        (CSV + "buy,ISO,1,10,,maybe,\n", "line 2, post_only: must be yes or no, not 'maybe'"),
+        (CSV + "buy,ISO,1,10,forever,,\n", "line 2, lifetime: "),
+        (CSV + "hold,ISO,1,10,,,\n", "line 2, side, symbol, quantity: each order has them"),
+        (JSON_LINE + "{\n", "line 2: not JSON"),
+        (JSON_LINE + "[]\n", "line 2: expected one JSON object"),
+        (JSON_LINE + JSON_LINE.replace('"gtc"', "7"), "line 2, lifetime: must be a text, not 7"),
+        (JSON_LINE.replace("100", "1.5"), "line 1, quantity: must be a whole number"),
+    ],
+)
+def test_a_row_that_is_no_order_stops_all_before_any_is_sent(
+    shell: Shell, desk: MemoryDesk, tmp_path: Path, text: str, told: str
+) -> None:
+    said = shell("send", given(tmp_path, text), code=2)
+    assert told in said
+    assert said.count("\n") == 1
+    assert desk.submitted == []
+
+
+def test_a_file_that_is_not_there_is_named(shell: Shell, tmp_path: Path) -> None:
+    assert "cannot be read: No such file" in shell("send", str(tmp_path / "none"), code=2)
+    (tmp_path / "latin").write_bytes(b"side\nb\xfcy\n")
+    assert "line 2: is not UTF-8 text" in shell("send", str(tmp_path / "latin"), code=2)
+
+
+def test_a_gateway_that_is_lost_leaves_word_of_how_far_it_came(shell: Shell, tmp_path: Path) -> None:
+    away = ("--url", "http://127.0.0.1:1", "--patience", "0.1")
+    assert "of lines 1 to 1 nothing is known" in shell("send", given(tmp_path, JSON_LINE), *away, code=3)
 
 
 # ---- who and where

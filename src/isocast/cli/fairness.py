@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from isocast.runtime.market.model import Market
     from isocast.studies.entry.figures import EntryFigures
     from isocast.studies.entry.journals import JournalOrders
+    from isocast.studies.entry.reactions import PairEstimate
     from isocast.studies.entry.replay import ReplaySettings
     from isocast.studies.entry.stream import OrderStream
     from isocast.terms.topology import City
@@ -43,6 +44,11 @@ _TOLD = {
     "hold": "one exchange, hold by timestamps",
     "chance": "pure chance",
 }
+_TOLD_OF_EVENTS = {
+    _RELEASED: "the order of the sequence",
+    "shuffle": "events by the token's key",
+    "batch": "events of a token at one time",
+}
 
 
 @Parameter(name="*")
@@ -57,7 +63,7 @@ class EntryOptions:
     config: MarketFile = None
     """The market's file, for journals: where its sources and receivers are, and its token period."""
     by: str = "time"
-    """Of journals, which messages compete: time (within --within), or number (n-th messages of all sources)."""
+    """Of journals, what competes: messages by time (within --within) or number (the n-th), or orders by their id."""
     within: str = "10ms"
     """Orders that begin within this time react to the same news, where nothing else says so."""
     cities: str | None = None
@@ -109,6 +115,8 @@ _USUAL = EntryOptions()
     isocast fairness entry --orders orders.csv --json
 
     isocast fairness entry --journal data --config market.toml
+
+    isocast fairness entry --journal data --config market.toml --by id --within 5ms
 
 Exit code: 0 the figures are there, 1 journals of a market that shuffles have a token out of the order of its key, 2 bad
 input.
@@ -279,7 +287,7 @@ def _show(found: list[EntryFigures], stream: OrderStream, options: EntryOptions)
     more = f", {len(shown)} of {len(ordered)}" if len(shown) < len(ordered) else ""
     error = f"{0.5 / max(contests, 1) ** 0.5:.4f}"
     show_table(
-        f"Distance from ½ of each pair{more}; chance alone is off by {error}",
+        f"Distance from ½ of each pair{more}; chance alone is off by {error} if contests are independent",
         ("first", "second", *rules),
         [
             (pair.first, pair.second, *(f"{_share(one, pair.first, pair.second) - 0.5:+.3f}" for one in found))
@@ -301,9 +309,9 @@ def _departs(held: JournalOrders, market: Market) -> bool:
 
 
 def _expected(
-    held: JournalOrders, market: Market | None, settings: ReplaySettings | None
+    held: JournalOrders, market: Market | None, settings: ReplaySettings | None, *, shuffles: bool = False
 ) -> list[tuple[str, str, float]]:
-    """By the formulas, for each pair of cities of a market whose rule and places are known."""
+    """By the formulas, for each pair of cities of a market whose rule and places are known, or if it `shuffles`."""
     from itertools import combinations
 
     from isocast.ring.settings import OrderRule
@@ -311,7 +319,7 @@ def _expected(
 
     if market is None or settings is None:
         return []
-    share = shuffle_share if market.order is OrderRule.SHUFFLE else arrival_share
+    share = shuffle_share if shuffles or market.order is OrderRule.SHUFFLE else arrival_share
     places = [place for place in held.stream.places if place is not None]
     return [
         (one.name, two.name, share(settings.ring, one, two, settings.token_period_ns))
@@ -319,9 +327,62 @@ def _expected(
     ]
 
 
+def _estimates(
+    held: JournalOrders, market: Market | None, settings: ReplaySettings | None
+) -> list[tuple[str, PairEstimate, float | None]]:
+    """For each rule and pair of cities: what the journals say of orders by id, and what the formula expects."""
+    from itertools import combinations
+
+    from isocast.orders.entry import EntryRule
+
+    if held.reactions is None:
+        return []
+    released = {(first, second): share for first, second, share in _expected(held, market, settings)}
+    even = {(first, second): share for first, second, share in _expected(held, market, settings, shuffles=True)}
+    owners = 1 if settings is None else len(settings.ring)
+    rows = []
+    for rule in EntryRule:
+        name, expected = (_RELEASED, released) if rule is EntryRule.ARRIVAL else (rule.value, even)
+        for pair in combinations(held.stream.names, 2):
+            found = held.reactions.estimate(rule, pair, owners)
+            if found is not None:
+                rows.append((name, found, expected.get(pair)))
+    return rows
+
+
+def _show_reactions(held: JournalOrders, market: Market | None, settings: ReplaySettings | None) -> None:
+    found = _estimates(held, market, settings)
+    rows = [
+        (
+            _TOLD_OF_EVENTS[rule],
+            f"{one.first} – {one.second}",
+            f"{one.contests:,}",
+            f"{one.tokens:,}",
+            f"{one.share:.4f}",
+            "–" if one.standard_error is None else f"{one.standard_error:.4f}",
+            "–" if expected is None else f"{expected:.4f}",
+            f"{one.ahead_ns / 1e6:+.3f} ms",
+        )
+        for rule, one, expected in found
+    ]
+    headers = ("rule", "first – second", "contests", "tokens", "share", "error", "formula", "decided ahead")
+    show_table("Orders by id, from the journals: the first before the second", headers, rows)
+    line("Errors are of whole tokens, since contests of one token are not independent; owners weigh alike.")
+    if held.reactions is not None:
+        out = held.reactions.left_out
+        line(
+            f"Left out: {counted(out.alone, 'order')} that nobody competed with, {out.repeated:,} of an id that a city"
+            f" used twice, {counted(out.apart, 'contest')} decided too far apart, {counted(out.other_events, 'event')}"
+            f" that are no orders, {counted(out.opaque_messages, 'message')} without events."
+        )
+
+
 def _show_journals(held: JournalOrders, market: Market | None, settings: ReplaySettings | None) -> None:
-    for first, second, share in _expected(held, market, settings):
-        line(f"Expected by the formula: {first} before {second} {share:.3f}")
+    if held.reactions is None:
+        for first, second, share in _expected(held, market, settings):
+            line(f"Expected by the formula: {first} before {second} {share:.3f}")
+    else:
+        _show_reactions(held, market, settings)
     if held.untimed:
         line(f"Left out: {counted(held.untimed, 'message')} that do not say when they happened.")
     for journal, found in held.shuffles.items():
@@ -358,6 +419,11 @@ def _as_json(
                 {"first": first, "second": second, "share": share}
                 for first, second, share in _expected(held, _market(options), settings)
             ],
+            "estimates": [
+                {"rule": rule, **one.as_json(), "expected": expected}
+                for rule, one, expected in _estimates(held, _market(options), settings)
+            ],
+            "left_out": None if held.reactions is None else held.reactions.left_out.as_json(),
         },
     }
 

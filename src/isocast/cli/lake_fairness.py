@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -44,6 +45,7 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     config: MarketFile = None,
     fraction: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.999,
     worst: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 10,
+    together: str = "10ms",
     pictures: Path | None = None,
     report: Path | None = None,
     strict: Flag = False,
@@ -65,6 +67,8 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
         Of tokens that should be heard within δ_N.
     worst
         Rows of the tables of worst messages and tokens.
+    together
+        Orders of one id compete if they were decided within this time, by the clocks of those who sent them.
     pictures
         Draw the distributions into this directory, as SVG and PNG.
     report
@@ -88,7 +92,7 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     insist_on_spark()
     where = _place(journals, lake, market)
     drawing = pictures or (None if report is None else report.parent)
-    settings = _settings(market, fraction, worst, curves=drawing is not None)
+    settings = replace(_settings(market, fraction, worst, curves=drawing is not None), together_ns=_time(together))
     found = _found(where, settings, master, quiet=json)
     drawn = {} if drawing is None else _draw(found, drawing)
     if report is not None:
@@ -136,8 +140,15 @@ def _place(journals: Path | None, lake: Path | None, market: Market | None) -> _
     return _Where(where, is_lake=False, measured=where)
 
 
+def _time(together: str) -> int:
+    from isocast.cli.lab import parse_option
+
+    return parse_option(together, "--together") or 0
+
+
 def _settings(market: Market | None, fraction: float, worst: int, *, curves: bool) -> FairnessSettings:
     from isocast.lake.fairness import FairnessSettings
+    from isocast.runtime.market.model import NodeRole
 
     if market is None:
         return FairnessSettings(fraction=fraction, worst=worst, curves=curves)
@@ -151,6 +162,7 @@ def _settings(market: Market | None, fraction: float, worst: int, *, curves: boo
         places={
             plan.number: plan.place.name for plan in market.nodes if plan.role.is_source and plan.place is not None
         },
+        owners=len(market.by_role(NodeRole.PRIMARY_RECEIVER)),
         timing=market.timing,
         curves=curves,
     )
@@ -173,10 +185,12 @@ def _found(where: _Where, settings: FairnessSettings, master: str | None, *, qui
 
 def _released(spark: SparkSession, where: _Where) -> DataFrame:
     """Of all receivers whose journals are there; of a lake what its bronze table has."""
+    from isocast.lake.transforms.entry import ORDER_COLUMNS
     from isocast.lake.transforms.skew import MESSAGE_COLUMNS
 
+    columns = tuple(dict.fromkeys((*MESSAGE_COLUMNS, *ORDER_COLUMNS)))
     if not where.is_lake:
-        reader = spark.read.format("isocast").options(columns=",".join(MESSAGE_COLUMNS), receiver="all")
+        reader = spark.read.format("isocast").options(columns=",".join(columns), receiver="all")
         return reader.load(str(where.released))
     from isocast.lake.tables import Lake
     from isocast.terms.errors import ConfigurationError
@@ -184,7 +198,7 @@ def _released(spark: SparkSession, where: _Where) -> DataFrame:
     released = Lake.open(where.released).released.read(spark)
     if released is None:
         raise ConfigurationError(str(where.released), "--lake", "has no released messages yet: run `isocast lake run`")
-    return released.select(*MESSAGE_COLUMNS)
+    return released.select(*columns)
 
 
 def _draw(found: FairnessReport, directory: Path) -> dict[str, Path]:

@@ -47,6 +47,8 @@ input or refused, 3 no gateway answers.
 """,
 )
 
+app.command("isocast.cli.order_send:send", name="send")
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from isocast.checks.skew import ReleaseSkew
 from isocast.lake.timing_advice import Advice, advise
+from isocast.lake.transforms.entry import competing_orders, entry_shares, orders_left_out, region_of
 from isocast.lake.transforms.skew import (
     message_releases,
     release_skew,
@@ -152,10 +153,6 @@ LIVE_NS = 60 * 10**9
 _SHARES = (0.5, 0.99)
 
 
-_SOURCE_BITS = 32
-"""Below them a source's id has its incarnation."""
-
-
 def messages_by_region(messages: DataFrame, places: Mapping[int, str], lowest: int | None = None) -> DataFrame:
     """One row for each message, whoever released it, with its region; `places` are those of source numbers.
 
@@ -167,16 +164,7 @@ def messages_by_region(messages: DataFrame, places: Mapping[int, str], lowest: i
         .dropDuplicates(["stripe", "sequence"])
         .select("stripe", "sequence", "token", "source", "floor", "event_ns", "instant_ns")
     )
-    return once.withColumn("region", _region(places)).withColumn("delay_ns", F.col("instant_ns") - F.col("event_ns"))
-
-
-def _region(places: Mapping[int, str]) -> Column:
-    floor = F.col("floor")
-    if not places:
-        return floor
-    number = F.shiftright("source", _SOURCE_BITS)
-    known = F.create_map(*[F.lit(part) for pair in sorted(places.items()) for part in pair])
-    return F.coalesce(known[number.cast("int")], floor)
+    return once.withColumn("region", region_of(places)).withColumn("delay_ns", F.col("instant_ns") - F.col("event_ns"))
 
 
 def _is_live() -> Column:
@@ -375,6 +363,10 @@ class FairnessSettings:
     """P: a release later than this after its instant is a fault; the paper's, where no market says its own."""
     within_ns: int = 1_000_000_000
     """Two events less than this apart met: the token period."""
+    together_ns: int = 10_000_000
+    """Orders of one id compete if they were decided within this time."""
+    owners: int = 1
+    """Of tokens, in turn; with one alone, tokens are taken as if all were alike."""
     worst: int = 10
     names: Mapping[int, str] = field(default_factory=dict)
     """Of receivers."""
@@ -400,6 +392,10 @@ class FairnessReport:
     worst_faults: list[MeasurementRow]
     entry: list[MeasurementRow]
     order: list[MeasurementRow]
+    contests: list[MeasurementRow] = field(default_factory=list)
+    """Of orders by id, the figures of `transforms.entry`."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Of orders: those in no contest, by the reason."""
     losses: list[MeasurementRow] = field(default_factory=list)
     correlation: list[MeasurementRow] = field(default_factory=list)
     delays: list[MeasurementRow] = field(default_factory=list)
@@ -439,7 +435,9 @@ class FairnessReport:
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
-        tables = ("sites", "worst", "faults", "worst_faults", "entry", "order", "losses", "correlation", "delays")
+        tables = (
+            "sites", "worst", "faults", "worst_faults", "entry", "order", "contests", "losses", "correlation", "delays",
+        )  # fmt: skip
         return {
             "sentence": self.sentence,
             "basis": self.basis,
@@ -448,6 +446,7 @@ class FairnessReport:
             "faulted": self.faulted,
             "skew": asdict(self.skew),
             **{name: getattr(self, name) for name in tables},
+            "left_out": self.left_out,
             "unread_lines": self.unread,
             "advice": None if self.advice is None else _advice_json(self.advice),
         }
@@ -498,6 +497,9 @@ def fairness(
             _rows(region_order(regions, settings.within_ns), settings),
             unread=dict(unread or {}),
         )
+        orders = keep(competing_orders(released, settings.places, settings.together_ns))
+        report.contests = _rows(entry_shares(orders, settings.owners), settings)
+        report.left_out = _rows(orders_left_out(orders), settings)[0]
         if settings.curves:
             curves = site_curves(messages, late_ns).collect()
             report.skew_curves = {_name(settings, row.receiver): list(row.curve) for row in curves}

@@ -40,7 +40,7 @@ def fairness_tables(report: FairnessReport, pictures: Mapping[str, Path] | None 
     """Every table that has something to say."""
     drawn = pictures or {}
     tables = [_basis(report), _sites(report, drawn.get("skew")), _worst(report), _faults(report), _worst_faults(report)]
-    tables += [_entry(report), _order(report)]
+    tables += [_entry(report), _order(report), _contests(report)]
     if report.losses:
         tables += [_losses(report), _correlation(report), _delays(report, drawn.get("delays"))]
     if report.advice is not None:
@@ -222,6 +222,33 @@ def _order(report: FairnessReport) -> ReportTable:
     )
     headers = ("region", "against", "pairs", "happened first", "was ordered first", "inversions", "chance")
     return ReportTable("Who is ordered first", headers, rows, text)
+
+
+def _contests(report: FairnessReport) -> ReportTable:
+    rows = [
+        (
+            row["rule"],
+            row["first"],
+            row["second"],
+            f"{row['contests']:,}",
+            f"{row['tokens']:,}",
+            _share(row["share"]),
+            "–" if row["standard_error"] is None else f"{row['standard_error']:.4f}",
+            span_text(row["ahead_ns"]),
+        )
+        for row in report.contests
+    ]
+    out = report.left_out
+    text = (
+        "Orders of one id: how often that of the first region entered before that of the second; at one time counts"
+        " half. The error is that of whole tokens, since contests of one token are not independent. Left out:"
+        f" {out['alone']:,} orders that nobody competed with, {out['repeated']:,} of an id that a region used twice,"
+        f" {out['apart']:,} contests decided too far apart."
+        if rows
+        else ""
+    )
+    headers = ("rule", "first", "second", "contests", "tokens", "share", "error", "decided ahead")
+    return ReportTable("Orders that compete by id", headers, rows, text)
 
 
 def _losses(report: FairnessReport) -> ReportTable:

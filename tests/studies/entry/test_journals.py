@@ -76,7 +76,7 @@ def swapped(block: ReleasedBlock) -> ReleasedBlock:
     return replace(block, messages=block.messages[::-1])
 
 
-@pytest.mark.parametrize("key", ContestKey)
+@pytest.mark.parametrize("key", [ContestKey.TIME, ContestKey.NUMBER])
 @pytest.mark.parametrize("content", [order, message])
 def test_who_was_first_is_read_from_the_sequence(
     tmp_path: Path, key: ContestKey, content: Callable[[int, int, int], bytes]

@@ -64,7 +64,7 @@ from isocast.terms.errors import IsocastError, RemoteProtocolError, TraderRefuse
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import suggestion
 
-__all__ = ["PATIENCE_S", "Price", "Trader", "TraderOrder"]
+__all__ = ["ORDER_TERMS", "PATIENCE_S", "Price", "Trader", "TraderOrder", "order_of"]
 
 PATIENCE_S: Final = 10.0
 """How long a gateway may be away, unless somebody says otherwise."""
@@ -290,7 +290,7 @@ class Trader:
         What became of each, in their order: the order, or why this one was refused; the others stand. With client ids
         of yours the call may be repeated after any failure.
         """
-        requests = [_order_of(self._own_id, one) for one in orders]
+        requests = [order_of(self._own_id, one) for one in orders]
         found: list[TraderOrder | TraderRefusedError] = []
         for start in range(0, len(requests), _TOGETHER):
             some = requests[start : start + _TOGETHER]
@@ -651,20 +651,22 @@ def _order(  # noqa: PLR0913 - what an order may say
     )
 
 
-def _order_of(own_id: Callable[[str | None], str], said: Mapping[str, Any]) -> NewOrder:
+def order_of(own_id: Callable[[str | None], str], said: Mapping[str, Any]) -> NewOrder:
     """One of many: what `buy` would send; TraderRefusedError, and nothing was sent, for what is not known there."""
-    terms = {**_TERMS, **said}
+    terms = {**ORDER_TERMS, **said}
     side, symbol, quantity = terms.pop("side", None), terms.pop("symbol", None), terms.pop("quantity", None)
     if side not in ("buy", "sell") or not isinstance(symbol, str) or quantity is None:
         raise _malformed("side, symbol, quantity", "each order has them; a side is buy or sell")
     for name in terms:
-        if name not in _TERMS:
-            raise _malformed(name, f"is not known here: there are {', '.join(_TERMS)}{suggestion(name, _TERMS)}")
+        if name not in ORDER_TERMS:
+            raise _malformed(
+                name, f"is not known here: there are {', '.join(ORDER_TERMS)}{suggestion(name, ORDER_TERMS)}"
+            )
     client_id, price = own_id(terms.pop("client_id")), terms.pop("price")
     return _order(client_id, Side(side), symbol, quantity, price, **terms)
 
 
-_TERMS: Final[Mapping[str, Any]] = {
+ORDER_TERMS: Final[Mapping[str, Any]] = {
     "price": None,
     "market": False,
     "stop": None,

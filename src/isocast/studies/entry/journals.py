@@ -13,13 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from isocast.checks.shuffles import Shuffles, ShuffleWalk
+from isocast.orders.entry import EntryRule
 from isocast.reformation.scopes.world import Ints
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.runtime.market.model import Market, NodeRole
-from isocast.studies.entry.stream import OrderStream, contests_within
+from isocast.studies.entry.reactions import Reactions, ReactionWalk
+from isocast.studies.entry.stream import OrderStream, contests_within, source_city
 from isocast.terms.errors import ConfigurationError, JournalError
-from isocast.terms.ids import NodeId, describe, without_incarnation
+from isocast.terms.ids import NodeId
 from isocast.terms.topology import City
 from isocast.wire.journal_blocks import IS_EVENTS, BlockView
 from isocast.wire.opaque import read_opaque_or_none
@@ -37,6 +39,8 @@ class ContestKey(Enum):
     """Those that happened within some milliseconds of each other, by the clocks of those who published them."""
     NUMBER = "number"
     """The n-th messages of all sources."""
+    ID = "id"
+    """Orders, event by event, that have the same id; each city decided within some milliseconds of the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,8 @@ class JournalOrders:
     """Messages that are left out because they do not say when they happened."""
     shuffles: Mapping[Path, Shuffles]
     """Of each journal: tokens that stand in the order of their keys."""
+    reactions: Reactions | None = None
+    """Of orders that compete by id: who entered first by every rule for the events of a token."""
 
 
 def find_journals(where: Iterable[Path]) -> tuple[Path, ...]:
@@ -94,10 +100,13 @@ def read_journals(
     rows: dict[int, tuple[NodeId, int, int | None, int]] = {}
     tokens: set[int] = set()
     shuffles = {}
+    reacting = ReactionWalk()
     for journal in journals:
         walk = ShuffleWalk()
         for block in read_blocks(journal):
             walk.take(block)
+            if key is ContestKey.ID:
+                reacting.take(block)
             tokens.add(block.header.token_number)
             for sequence, row in _rows(block):
                 if row[0] and rows.setdefault(sequence, row)[:2] != row[:2]:
@@ -105,6 +114,11 @@ def read_journals(
                     raise JournalError(str(journal), rule)
         walk.end()
         shuffles[journal] = walk.report
+    if key is ContestKey.ID:
+        reactions = reacting.end(places, within_ns)
+        return JournalOrders(
+            reactions.stream, reactions.ranks[EntryRule.ARRIVAL], tuple(journals), len(tokens), 0, shuffles, reactions
+        )
     timed = {sequence: row for sequence, row in rows.items() if row[2] is not None or key is ContestKey.NUMBER}
     if not timed:
         rule = "no message says when it happened: --by number compares n-th messages"
@@ -140,8 +154,7 @@ def _stream(
     where: list[City | None] = []
     table = []
     for sequence, (source, number, happened, instant) in rows.items():
-        place = places.get(source >> _SOURCE_BITS)
-        name = describe(without_incarnation(source) | 1) if place is None else place.name
+        name, place = source_city(source, places)
         if name not in names:
             names[name] = len(names)
             where.append(place)

@@ -12,13 +12,16 @@ import numpy as np
 
 from isocast.reformation.scopes.world import Ints
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.ids import NodeId, describe, without_incarnation
 from isocast.terms.topology import PAPER_RING, City, city, unknown_city
 
-__all__ = ["OrderStream", "cities_of", "contests_within", "draw_stream", "read_stream"]
+__all__ = ["OrderStream", "cities_of", "contests_within", "draw_stream", "read_stream", "source_city"]
 
 _ROWS_MAX = 10_000_000
 """Bounds: a stream is held in memory, some 40 bytes for each order."""
 _INSTANT_MAX = 2**62
+_SOURCE_BITS = 32
+"""Below them a source's id has its incarnation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,12 @@ def cities_of(names: Iterable[str] = PAPER_RING, key: str = "--cities") -> tuple
             raise ConfigurationError("command line", key, f"{place.name} comes twice")
         found.append(place)
     return tuple(found)
+
+
+def source_city(source: NodeId, places: Mapping[int, City]) -> tuple[str, City | None]:
+    """Where a source is, by its number; under its own name if that is not known."""
+    place = places.get(source >> _SOURCE_BITS)
+    return (describe(without_incarnation(source) | 1), None) if place is None else (place.name, place)
 
 
 def draw_stream(
