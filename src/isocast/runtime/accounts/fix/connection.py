@@ -64,7 +64,10 @@ class FixBounds:
     logon_bytes_max: int = 4_096
     """Before the Logon is complete."""
     logon_seconds: float = 10.0
-    """From the connection to the answer of the application, TLS included."""
+    """From the connection to the Logon, TLS included."""
+    admit_seconds: float = 60.0
+    """From there to the answer of the application. Whoever guesses passwords waits up to 30 s: a right one after wrong
+    ones must still be heard, or a stranger who guesses would lock its owner out."""
     write_seconds: float = 20.0
     """For the other side to take what is sent; then it is closed, and asks for the rest when it comes back."""
     buffer_bytes: int = 262_144
