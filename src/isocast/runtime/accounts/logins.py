@@ -179,7 +179,10 @@ class LoginDelays:
 
 
 def _keys(name: str, address: str) -> tuple[str, ...]:
-    """By which failures are counted. Behind a TLS proxy everybody comes from loopback: one who guesses there must not
-    make all others wait, and each name is guarded by itself."""
+    """By which failures are counted.
+
+    Behind a TLS proxy everybody comes from loopback: one who guesses there must not make all others wait, and each
+    name is guarded by itself.
+    """
     by_name = f"name {name[:NAME_LENGTH]}"
     return (by_name,) if is_this_machine(address) else (by_name, f"address {address[:NAME_LENGTH]}")

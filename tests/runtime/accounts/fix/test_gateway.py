@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from tests.runtime.accounts.fix.transcripts import LIMIT_S, OURS, PATIENT, Client, VirtualTime
 from tests.runtime.accounts.sequence import sqlite_place
 from tests.runtime.accounts.test_desk import PASSWORD, QUICK, Hall, hall_at
@@ -199,14 +200,15 @@ def test_a_drop_copy_is_the_session_of_a_token_that_may_only_read(tmp_path: Path
     in_house(tmp_path, story)
 
 
-def test_a_right_password_after_many_wrong_ones_is_heard(tmp_path: Path) -> None:
+def test_a_right_password_after_many_wrong_ones_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait of one who guesses is longer than a Logon may take to come: its owner must not be locked out by it."""
 
     async def story(house: House) -> None:
         for _ in range(12):
             await (await house.logon(secret="wrong")).client.closed()  # noqa: S106 - of a test
         assert house.hall.slept[-1] == LoginDelays.LONGEST_S
-        waiting, house.hall.desk._sleep = asyncio.Event(), lambda _: waiting.wait()  # type: ignore[assignment, return-value]
+        waiting = asyncio.Event()
+        monkeypatch.setattr(house.hall.desk, "_sleep", lambda _: waiting.wait())
         ada, bob = await house.logon(), await house.logon("BOB", "bob")
         assert (await bob.next())[35] == "A"  # From the same address, and he waits for nobody.
         await asyncio.sleep(2.1)  # Longer than the bound of the Logon.

@@ -315,6 +315,23 @@ def test_an_order_that_was_not_done_when_the_server_fell_is_asked_for_again(
     on_stage(tmp_path, story)
 
 
+def test_an_order_behind_a_resend_that_fails_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both come in one piece, and the other side has gone before all was sent again: the order was counted."""
+
+    async def story(stage: Stage) -> None:
+        async def gone(*_: object) -> list[tuple[int, bytes]]:
+            raise ConnectionResetError
+
+        client = await logged_on(stage)
+        monkeypatch.setattr(stage.store, "read", gone)
+        await client.raw(framed("35=2|34=2|7=1|16=0") + framed(order(3, "o1")))
+        await eventually(lambda: stage.server.live == 0)
+        await client.gone()
+        assert [request.client_id for _, request in stage.desk.submitted] == ["o1"]
+
+    on_stage(tmp_path, story)
+
+
 def test_a_session_without_reports_is_no_session(tmp_path: Path) -> None:
     """A desk that fails ends its watch: whoever is logged on must notice."""
 

@@ -199,7 +199,7 @@ class Connection:
         pending = len(self._pending)
         return SessionState(self._name, session.next_in, session.next_out, self._report, pending, session.garbled)
 
-    async def run(self, begin: Callable[..., Iterable[Effect]], kept: Kept) -> None:
+    async def run(self, begin: Callable[..., Sequence[Effect]], kept: Kept) -> None:
         """Serve until the connection ends. `begin(session, now=…)` is the session's first step."""
         self._id, self._report = kept.id, kept.report
         numbers = kept.next_in, kept.next_out
@@ -300,8 +300,14 @@ class Connection:
 
     # ---- effects
 
-    async def _perform(self, effects: Iterable[Effect]) -> None:
-        """All of them, in order, with the lock held."""
+    async def _perform(self, effects: Sequence[Effect]) -> None:
+        """All of them, in order, with the lock held.
+
+        What is delivered is counted already, so that it is begun before anything can fail.
+        """
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                self._begin(effect.message)
         sends: list[bytes] = []
         change: Change | None = None
         is_closing = False
@@ -317,7 +323,7 @@ class Connection:
                     change = self._change()  # What this step kept before is forgotten, too.
                     change.forgets = True
                 case Deliver():
-                    self._begin(effect.message)
+                    pass  # It is begun.
                 case Resend():
                     await self._flush(change, sends)
                     sends, change = [], None
