@@ -27,11 +27,11 @@ from isocast.runtime.accounts.fix.connection import FixBounds, LoopTime
 from isocast.runtime.accounts.fix.messages import decode
 from isocast.runtime.accounts.fix.orders_door import OrdersDoor
 from isocast.runtime.accounts.fix.server import FixServer
-from isocast.runtime.accounts.fix.store import SessionStore
+from isocast.runtime.accounts.fix.store import Change, SessionStore
 from isocast.runtime.market.certificates import init_certificates
 from isocast.runtime.market.file import load_market
 from isocast.runtime.net.tls import client_tls, server_tls
-from isocast.terms.errors import ConfigurationError
+from isocast.terms.errors import ConfigurationError, StoreError
 
 LOGON = "35=A|34=1|98=0|108=0|553=anna|554=secret"
 
@@ -310,6 +310,34 @@ def test_an_order_that_was_not_done_when_the_server_fell_is_asked_for_again(
         await again.send("35=4|34=4|43=Y|122=20231114-22:13:20|36=5|123=Y")
         assert [dict(await again.next())[17] for _ in range(4)] == ["7-1", "7-2", "7-3", "7-4"]
         assert [request.client_id for _, request in stage.desk.submitted] == ["o1", "o2"]
+        await again.gone()
+
+    on_stage(tmp_path, story)
+
+
+def test_a_report_that_the_disk_did_not_take_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full for a message, and not for the two numbers that are written at the end of the connection."""
+
+    async def story(stage: Stage) -> None:
+        async def full(change: Change) -> None:
+            if change.frames:
+                raise StoreError("fix.db", "is full")
+            await write(change)
+
+        client = await logged_on(stage)
+        write = stage.store.write
+        monkeypatch.setattr(stage.store, "write", full)
+        await client.send(order(2, "o1"))
+        await eventually(lambda: stage.server.live == 0)
+        await client.gone()
+        monkeypatch.setattr(stage.store, "write", write)
+        again = await Client.connect(stage)
+        await again.send(LOGON.replace("34=1", "34=3"))
+        ids: list[str] = []
+        while len(ids) < 2:  # The order may be asked for again, and what was not kept is filled.
+            fields = dict(await again.next())
+            ids += [fields[17]] if fields[35] == "8" else []
+        assert ids == ["7-1", "7-2"]
         await again.gone()
 
     on_stage(tmp_path, story)

@@ -318,7 +318,7 @@ class Connection:
                 case Keep():
                     change = change or self._change()
                     change.frames.append((effect.number, effect.frame))
-                    self._report = max(self._report, effect.report)
+                    change.report = max(change.report, effect.report)
                 case Forget():
                     change = self._change()  # What this step kept before is forgotten, too.
                     change.forgets = True
@@ -349,9 +349,10 @@ class Connection:
         if not sends and change is None:
             return
         change = change or self._change()
-        change.next_out, change.report = self._session.next_out, self._report
+        change.next_out, change.report = self._session.next_out, max(self._report, change.report)
         change.next_in = self._done_in()
         await self._store.write(change)
+        self._report = max(self._report, change.report)  # Not before: what cannot be kept is told again.
         await self._write(sends)
 
     async def _write(self, sends: list[bytes]) -> None:
