@@ -120,7 +120,7 @@ class CancelRequest(NamedTuple):
 
 
 class Unchanged(NamedTuple):
-    """What a replace says of its order and does not change: a FIX message says all of it again."""
+    """What a replace says of its order, or a TAKE of itself, and does not choose: a FIX message says all of it."""
 
     symbol: str
     side: Side
@@ -149,6 +149,8 @@ class TakeRequest(NamedTuple):
     offer: int
     """Its id in the sequence: an order's."""
     quantity: int
+    unchanged: Unchanged | None = None
+    """What the offer makes of the TAKE. Where it is another, the TAKE is refused. No part of what is asked."""
 
 
 class LotRequest(NamedTuple):

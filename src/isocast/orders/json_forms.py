@@ -166,6 +166,7 @@ def request_fields(request: TradingRequest) -> dict[str, Any]:
         case CancelRequest():
             return said
         case TakeRequest():
+            del said["unchanged"]
             return said | {"offer": str(request.offer)}
         case SealedBidRequest() | BidRequest():
             return said | {"lot": str(request.lot), "ceiling": price_text(request.ceiling)}

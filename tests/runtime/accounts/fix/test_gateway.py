@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -176,6 +176,46 @@ def test_a_mass_cancel_is_done_once_and_refused_under_an_id_of_something_else(tm
         assert (await ada.next())[112] == "NOTHING ELSE"
 
     in_house(tmp_path, story)
+
+
+def test_an_offer_that_is_open_to_all_is_taken_in_parts_at_its_price(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        bob, ada = await house.logon("BOB", "bob"), await house.logon()
+        assert ((await bob.next())[35], (await ada.next())[35]) == ("A", "A")
+        await bob.send(f"35=D|11=b1|38=50|40=2|44=10|54=2|{IBM}|100=XOFF")
+        offer = (await bob.next())[37]
+        await house.hall.token()
+        assert await bob.heard(1) == [("b1", "0", "0")]
+        wrong = {
+            "a1": (f"38=30|54=2|{IBM}|117={offer}", "8", "who takes this offer makes a buy of IBM"),
+            "a2": (f"38=30|54=1|{IBM}|117=7", "8", "there is no such offer"),
+            "a3": (f"38=30|54=1|{IBM}|117=mine", "8", "the OrderID (37) of the offer"),
+            "a4": (f"38=30|44=9|54=1|{IBM}|117={offer}", "8", "tag 44 contradicts"),
+            "a5": (f"38=30|54=1|{IBM}", "j", "QuoteID (117) is needed"),
+        }
+        for name, (body, kind, text) in wrong.items():
+            await ada.send(f"35=D|11={name}|40=D|{body}")
+            refused = await ada.next()
+            assert refused[35] == kind
+            assert refused.get(55, "IBM") == "IBM"
+            assert text in refused[58]
+        await ada.send(f"35=D|11=a6|38=30|40=D|54=1|{IBM}|117={offer}")
+        accepted = await ada.next()
+        assert (accepted[150], accepted[40], accepted[59]) == ("A", "D", "3")
+        await house.hall.token()
+        fills = [[fields async for fields in _until_filled(trader)][-1] for trader in (ada, bob)]
+        assert [(fill[31], fill[32], fill[39]) for fill in fills] == [("10", "30", "2"), ("10", "30", "1")]
+
+    in_house(tmp_path, story)
+
+
+async def _until_filled(trader: Trader) -> AsyncIterator[dict[int, str]]:
+    """What is heard up to the next trade."""
+    while True:
+        fields = await trader.next()
+        yield fields
+        if fields.get(150) == "F":
+            return
 
 
 def test_a_drop_copy_is_the_session_of_a_token_that_may_only_read(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from isocast.orders.desk import (
     ReplaceRequest,
     ReportKind,
     Scope,
+    TakeRequest,
     TradeReport,
     TradingRequest,
     Unchanged,
@@ -47,6 +48,8 @@ _AVERAGE_STEP: Final = Decimal("0.00000001")
 _REMEMBERED_MAX: Final = 10_000
 """Trades and requests of one session whose reports are remembered."""
 _PAGE: Final = 1_000
+_OFFER_DIGITS_MAX: Final = 20
+"""Of an order's id."""
 
 EXEC_TYPES: Final[Mapping[ReportKind, str]] = MappingProxyType(
     {
@@ -122,8 +125,18 @@ _LIFETIMES: Final = MappingProxyType(
     }
 )
 _SIDE_CODES: Final = {side: code for code, side in _SIDES.items()}
-_KIND_CODES: Final = {**dict.fromkeys(OrderKind, "2"), **{kind: code for code, kind in _KINDS.items()}}
-"""OrdType (40); offers, takes, lots and bids, which came in another way, are limit orders to FIX."""
+_TAKEN: Final = "D"
+"""OrdType of a TAKE, "previously quoted": QuoteID (117) is the offer."""
+_KIND_CODES: Final = {
+    **dict.fromkeys(OrderKind, "2"),
+    **{kind: code for code, kind in _KINDS.items()},
+    OrderKind.TAKE: _TAKEN,
+}
+"""OrdType (40); offers, lots and bids are limit orders to FIX."""
+_NO_SYMBOL: Final = "[N/A]"
+"""FIX's word where there is none: of a refused TAKE of an offer that nobody knows."""
+_OFF_EXCHANGE: Final = "XOFF"
+"""ExDestination (100) of an open offer, which is in no book: ISO 10383's code for trades off the exchanges."""
 _LIFETIME_CODES: Final = {lifetime: code for code, lifetime in _LIFETIMES.items()}
 
 _USED: Final = frozenset((1, 11, 18, 38, 40, 41, 44, 54, 55, 59, 60, 99, 111, 126))
@@ -287,7 +300,7 @@ class OrdersVisitor:
             self._remember(first[11], is_replace=False)
             return CancelRequest(first[11], first[41])
         if message.kind == "D":
-            return self._new_order(message)
+            return self._take(message) if first[40] == _TAKEN else self._new_order(message)
         self._remember(first[11], is_replace=True)
         self._check_tags(message)
         kind, side, lifetime = _terms(message)
@@ -299,6 +312,24 @@ class OrdersVisitor:
             units_of(first[99], "StopPx (99)") if 99 in first else None,  # noqa: PLR2004
             Unchanged(first[55], side, kind, lifetime if 59 in first else None),  # noqa: PLR2004
         )
+
+    def _take(self, message: Message) -> TakeRequest:
+        """Of an open offer, which says the price and which side is taken."""
+        first = message.first
+        self._check_tags(message, frozenset((117,)))
+        for tag, name in ((38, "OrderQty"), (117, "QuoteID")):
+            if tag not in first:
+                raise _RefusedError(f"{name} ({tag}) is needed for this order", is_missing=True)
+        for tag in (18, 44, 99, 111, 126):
+            if tag in first:
+                raise _RefusedError(f"tag {tag} contradicts OrdType (40) = D: the offer says all of it", 11)
+        side, offer = _SIDES.get(first[54]), first[117]
+        if side is None or first.get(59, "3") != "3":
+            raise _RefusedError("OrdType (40) = D needs Side (54) 1 or 2, and TimeInForce (59) 3 if any", 11)
+        if not offer.isdecimal() or len(offer) > _OFFER_DIGITS_MAX:
+            raise _RefusedError("QuoteID (117) is the OrderID (37) of the offer: a number")
+        said = Unchanged(first[55], side, OrderKind.TAKE)
+        return TakeRequest(first[11], int(offer), _whole(first[38], "OrderQty (38)"), said)
 
     def _new_order(self, message: Message) -> NewOrder:
         first = message.first
@@ -331,6 +362,7 @@ class OrdersVisitor:
             instant_of(first[126]) if 126 in first else None,  # noqa: PLR2004
             is_post_only=18 in first,  # noqa: PLR2004
             display=_display(first.get(111)),
+            is_open_offer=first.get(100) == _OFF_EXCHANGE,
             owner=_owner(message),
         )
 
@@ -338,9 +370,9 @@ class OrdersVisitor:
         if account is not None and account not in (self._login.name, str(self._login.account)):
             raise _RefusedError("Account (1) is not the one that is logged on", 15)
 
-    def _check_tags(self, message: Message) -> None:
+    def _check_tags(self, message: Message, also: frozenset[int] = frozenset()) -> None:
         for tag, _ in message.fields:
-            if tag not in _USED and tag not in _HARMLESS and tag not in _PARTY_TAGS:
+            if tag not in _USED and tag not in also and tag not in _HARMLESS and tag not in _PARTY_TAGS:
                 raise _RefusedError(f"tag {tag} is not supported here: an order without it may mean something else", 11)
 
     async def _status(self, message: Message) -> Sequence[Outgoing]:
@@ -474,7 +506,7 @@ class OrdersVisitor:
             (39, status),
             (40, _KIND_CODES[report.kind_of_order]),
             (54, _SIDE_CODES[report.side]),
-            (55, report.symbol),
+            (55, report.symbol or _NO_SYMBOL),
             (59, _LIFETIME_CODES[report.lifetime]),
             (60, utc_text(report.at)),
             (150, exec_type),
