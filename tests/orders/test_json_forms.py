@@ -103,7 +103,9 @@ ORDERS = st.builds(
 )
 CANCELS = st.builds(CancelRequest, IDS, IDS, st.integers(0, QUANTITY_MAX))
 MAYBE_PRICES = st.none() | PRICES
-REPLACES = st.builds(ReplaceRequest, IDS, IDS, st.none() | st.integers(0, QUANTITY_MAX), MAYBE_PRICES, MAYBE_PRICES)
+REPLACES = st.builds(
+    ReplaceRequest, IDS, IDS, st.none() | st.integers(0, QUANTITY_MAX), MAYBE_PRICES, MAYBE_PRICES, unchanged=st.none()
+)
 
 
 @given(ORDERS | CANCELS | REPLACES)

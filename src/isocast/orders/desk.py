@@ -40,6 +40,7 @@ __all__ = [
     "Taken",
     "TradeReport",
     "TradingRequest",
+    "Unchanged",
 ]
 
 CLIENT_ID_MAX = 64
@@ -118,6 +119,16 @@ class CancelRequest(NamedTuple):
     quantity: int = 0
 
 
+class Unchanged(NamedTuple):
+    """What a replace says of its order, or a TAKE of itself, and does not choose: a FIX message says all of it."""
+
+    symbol: str
+    side: Side
+    kind: OrderKind
+    lifetime: Lifetime | None = None
+    """None: it says nothing of it."""
+
+
 class ReplaceRequest(NamedTuple):
     """An order gets another total, price or trigger; None: as it is."""
 
@@ -127,6 +138,8 @@ class ReplaceRequest(NamedTuple):
     """The new total, what is filled included."""
     price: int | None = None
     trigger: int | None = None
+    unchanged: Unchanged | None = None
+    """Where the order is not so, the replace is refused. No part of what is asked: a repeat may leave it out."""
 
 
 class TakeRequest(NamedTuple):
@@ -136,6 +149,8 @@ class TakeRequest(NamedTuple):
     offer: int
     """Its id in the sequence: an order's."""
     quantity: int
+    unchanged: Unchanged | None = None
+    """What the offer makes of the TAKE. Where it is another, the TAKE is refused. No part of what is asked."""
 
 
 class LotRequest(NamedTuple):
@@ -456,6 +471,9 @@ class Desk(Protocol):
 
     async def reports(self, login: Login, after: int, limit: int = 1000) -> Sequence[TradeReport]:
         """What the account was told after the report of this number, in order."""
+
+    async def newest_report(self, login: Login) -> int:
+        """The number of the last report that the account was told; 0: none yet."""
 
     def watch(self, login: Login, after: int) -> AsyncIterator[TradeReport]:
         """All reports after this number, those to come too, until the iterator is closed; a slow reader loses none."""

@@ -169,6 +169,7 @@ def check_client_id(text: str) -> str:
 def request_fields(request: TradingRequest) -> dict[str, Any]:
     """A request as its body: what is left out is as it would be without it."""
     said: dict[str, Any] = request._asdict()
+    said.pop("unchanged", None)  # A word of FIX alone: a body has nothing to say twice.
     match request:
         case CancelRequest():
             return said

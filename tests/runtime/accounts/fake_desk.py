@@ -71,6 +71,7 @@ class FakeDesk:
     ) -> None:
         self.users = dict(users)
         self.readers = set(readers)
+        self.tokens: dict[str, Login] = {}
         self.listed = list(symbols)
         self.now = now
         self.is_auto = True
@@ -102,7 +103,8 @@ class FakeDesk:
         return Login(known[1], name, READER if name in self.readers else TRADER, f"s{self._sessions}")
 
     async def log_in_by_token(self, token: str, address: str) -> Login | None:
-        return await self.log_in(token, token, address)
+        assert address
+        return self.tokens.get(token)
 
     async def log_out(self, login: Login, *, cancels: bool) -> None:
         self.left.append((login, cancels))
@@ -154,6 +156,9 @@ class FakeDesk:
 
     async def reports(self, login: Login, after: int, limit: int = 1000) -> Sequence[TradeReport]:
         return self.told.get(login.account, [])[after : after + limit]
+
+    async def newest_report(self, login: Login) -> int:
+        return len(await self.reports(login, 0, 1_000_000))
 
     async def watch(self, login: Login, after: int) -> AsyncIterator[TradeReport]:
         while True:

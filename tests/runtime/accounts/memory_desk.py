@@ -315,6 +315,9 @@ class MemoryDesk:
     async def reports(self, login: Login, after: int, limit: int = 1000) -> Sequence[TradeReport]:
         return self._told[login.account][after : after + limit]
 
+    async def newest_report(self, login: Login) -> int:
+        return len(await self.reports(login, 0, 1_000_000))
+
     async def watch(self, login: Login, after: int) -> AsyncIterator[TradeReport]:
         told = self._told[login.account]
         self.watching += 1

@@ -21,6 +21,16 @@ def test_a_delay_grows_by_name_and_by_address_and_is_forgotten() -> None:
     assert failing("ada", "10.0.0.77", int(LoginDelays.FORGOTTEN_S * SECOND)) == 0
 
 
+def test_whoever_guesses_on_loopback_makes_nobody_else_wait() -> None:
+    """There a proxy of the operator's brings everybody."""
+    delays = LoginDelays()
+    for number in range(9):
+        delays.begin(f"name {number % 2}", "127.0.0.1", 0)
+        delays.end(f"name {number % 2}", "127.0.0.1", 0, failed=True)
+    assert delays.begin("ada", "127.0.0.1", 0) == 0
+    assert delays.begin("name 0", "127.0.0.1", 0) == 2.0
+
+
 def test_a_success_forgives() -> None:
     delays = LoginDelays()
     for _ in range(5):

@@ -588,6 +588,15 @@ class GatewayDesk:
                 told.append(report_of(body))
         return told
 
+    async def newest_report(self, login: Login) -> int:
+        """The number of the last report that the account was told; 0: none yet."""
+        return await self._read(self._newest_report, login.account)
+
+    def _newest_report(self, account: int) -> int:
+        query = "SELECT number FROM reports WHERE account = ? AND batch <= ? ORDER BY number DESC LIMIT 1"
+        with self._database.reading() as connection:
+            return next((number for (number,) in rows_of(connection, query, (account, self.books.published))), 0)
+
     async def watch(self, login: Login, after: int) -> AsyncIterator[TradeReport]:
         """All reports after this number, those to come too, until the iterator is closed; a slow reader loses none."""
         while True:

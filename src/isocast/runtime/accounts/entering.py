@@ -118,9 +118,12 @@ def _take(view: FloorView, account: int, request: TakeRequest) -> EntryPlan:
         raise RefusedError(Reason.UNKNOWN_ORDER, "there is no such offer: it may be taken or withdrawn")
     if offer.account == account:
         raise RefusedError(Reason.OWN, "nobody takes an offer of his own: cancel it instead")
+    symbol, side = view.floor.offered[request.offer], Side.SELL if offer.side is MarketSide.BUY else Side.BUY
+    if request.unchanged is not None and request.unchanged[:2] != (symbol, side):
+        raise RefusedError(Reason.MALFORMED, f"symbol, side: who takes this offer makes a {side} of {symbol}")
     return EntryPlan(
-        view.floor.offered[request.offer],
-        Side.SELL if offer.side is MarketSide.BUY else Side.BUY,
+        symbol,
+        side,
         request.quantity,
         offer.price,
         OrderKind.TAKE,

@@ -19,6 +19,7 @@ from isocast.orders.desk import Login, Scope
 from isocast.runtime.accounts.tables import ACCOUNTS, LOGINS, TOKENS, AccountsDatabase
 from isocast.runtime.disk.database import NAME_LENGTH
 from isocast.runtime.net.sign_in import PASSWORD_STRETCHING, hash_password, is_password
+from isocast.runtime.net.tls import is_this_machine
 from isocast.security.packages import Stretching
 from isocast.terms.errors import LedgerError, LedgerFault
 
@@ -177,5 +178,11 @@ class LoginDelays:
         return 0.0 if beyond < 0 else min(self.LONGEST_S, self.FIRST_S * 2.0 ** min(beyond, 16))
 
 
-def _keys(name: str, address: str) -> tuple[str, str]:
-    return f"name {name[:NAME_LENGTH]}", f"address {address[:NAME_LENGTH]}"
+def _keys(name: str, address: str) -> tuple[str, ...]:
+    """By which failures are counted.
+
+    Behind a TLS proxy everybody comes from loopback: one who guesses there must not make all others wait, and each
+    name is guarded by itself.
+    """
+    by_name = f"name {name[:NAME_LENGTH]}"
+    return (by_name,) if is_this_machine(address) else (by_name, f"address {address[:NAME_LENGTH]}")

@@ -178,7 +178,10 @@ def _malformed_price(price: int | None, name: str) -> str | None:
 
 def content_digest(request: TradingRequest) -> str:
     """Of what the trader set, his id aside."""
-    content = _content(request) if type(request) is NewOrder else _ENCODE([type(request).__name__, *request[1:]])
+    if isinstance(request, ReplaceRequest | TakeRequest):
+        content = _ENCODE([type(request).__name__, *request[1:-1]])  # What it says of the order changes nothing.
+    else:
+        content = _content(request) if type(request) is NewOrder else _ENCODE([type(request).__name__, *request[1:]])
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 
@@ -293,6 +296,8 @@ def refused(asked: Asked, reason: Reason, text: str, now: int, order: OrderLife 
         new = new._replace(symbol=request.symbol, side=Side.SELL, kind=OrderKind.LOT)
     else:
         new = new._replace(kind=_ASKED_KINDS[type(request)])
+        if isinstance(request, TakeRequest) and request.unchanged is not None:
+            new = new._replace(symbol=request.unchanged.symbol, side=request.unchanged.side)
     if order is not None:
         report = order.report(kind, now)
     else:

@@ -54,6 +54,7 @@ from isocast.orders.desk import (
     SealedBidRequest,
     TakeRequest,
     TradeReport,
+    Unchanged,
 )
 from isocast.orders.ledger import Move, reserve
 from isocast.orders.life import Change, ChangeKind, OrderLife
@@ -493,6 +494,7 @@ class TradingBooks:
         life = order.life
         if life.kind in (OrderKind.OFFER, OrderKind.TAKE, OrderKind.LOT, OrderKind.BID, OrderKind.SEALED_BID):
             raise RefusedError(Reason.MALFORMED, f"a {life.kind} cannot be replaced: cancel it, and give another", life)
+        _check_unchanged(life, request.unchanged)
         has_price = life.kind in (OrderKind.LIMIT, OrderKind.STOP_LIMIT)
         if request.price is not None and not has_price:
             raise RefusedError(Reason.MALFORMED, f"price: a {life.kind} order has none", life)
@@ -648,6 +650,22 @@ class TradingBooks:
             (floor, token, work.position.sequence, state.hex(), body),
         )
         self._snapshot_at = token
+
+
+def _check_unchanged(life: OrderLife, said: Unchanged | None) -> None:
+    """RefusedError where a replace says that its order is another than it is: it would not be what was meant."""
+    if said is None:
+        return
+    pairs = (
+        ("symbol", said.symbol, life.symbol),
+        ("side", said.side, life.side),
+        ("kind", said.kind, life.kind),
+        ("lifetime", said.lifetime or life.lifetime, life.lifetime),
+    )
+    for name, wanted, is_now in pairs:
+        if wanted != is_now:
+            text = f"{name}: the order's is {is_now}, and a replace does not change it: cancel it, and give another"
+            raise RefusedError(Reason.MALFORMED, text, life)
 
 
 def _refusal(error: LedgerError, side: Side) -> Exception:

@@ -90,6 +90,9 @@ class EchoVisitor:
         body: list[Field] = sorted((field for field in message.fields if field[0] not in header), key=lambda f: f[0])
         return [Outgoing(message.kind, body)]
 
+    async def newest_report(self) -> int:
+        return 0
+
     async def reports(self, after: int) -> AsyncGenerator[Outgoing, None]:
         if after < 0:
             yield Outgoing("8", [])

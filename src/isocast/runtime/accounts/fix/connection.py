@@ -64,7 +64,10 @@ class FixBounds:
     logon_bytes_max: int = 4_096
     """Before the Logon is complete."""
     logon_seconds: float = 10.0
-    """From the connection to the answer of the application, TLS included."""
+    """From the connection to the Logon, TLS included."""
+    admit_seconds: float = 60.0
+    """From there to the answer of the application. Whoever guesses passwords waits up to 30 s: a right one after wrong
+    ones must still be heard, or a stranger who guesses would lock its owner out."""
     write_seconds: float = 20.0
     """For the other side to take what is sent; then it is closed, and asks for the rest when it comes back."""
     buffer_bytes: int = 262_144
@@ -196,7 +199,7 @@ class Connection:
         pending = len(self._pending)
         return SessionState(self._name, session.next_in, session.next_out, self._report, pending, session.garbled)
 
-    async def run(self, begin: Callable[..., Iterable[Effect]], kept: Kept) -> None:
+    async def run(self, begin: Callable[..., Sequence[Effect]], kept: Kept) -> None:
         """Serve until the connection ends. `begin(session, now=…)` is the session's first step."""
         self._id, self._report = kept.id, kept.report
         numbers = kept.next_in, kept.next_out
@@ -297,8 +300,14 @@ class Connection:
 
     # ---- effects
 
-    async def _perform(self, effects: Iterable[Effect]) -> None:
-        """All of them, in order, with the lock held."""
+    async def _perform(self, effects: Sequence[Effect]) -> None:
+        """All of them, in order, with the lock held.
+
+        What is delivered is counted already, so that it is begun before anything can fail.
+        """
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                self._begin(effect.message)
         sends: list[bytes] = []
         change: Change | None = None
         is_closing = False
@@ -309,12 +318,12 @@ class Connection:
                 case Keep():
                     change = change or self._change()
                     change.frames.append((effect.number, effect.frame))
-                    self._report = max(self._report, effect.report)
+                    change.report = max(change.report, effect.report)
                 case Forget():
                     change = self._change()  # What this step kept before is forgotten, too.
                     change.forgets = True
                 case Deliver():
-                    self._begin(effect.message)
+                    pass  # It is begun.
                 case Resend():
                     await self._flush(change, sends)
                     sends, change = [], None
@@ -340,9 +349,10 @@ class Connection:
         if not sends and change is None:
             return
         change = change or self._change()
-        change.next_out, change.report = self._session.next_out, self._report
+        change.next_out, change.report = self._session.next_out, max(self._report, change.report)
         change.next_in = self._done_in()
         await self._store.write(change)
+        self._report = max(self._report, change.report)  # Not before: what cannot be kept is told again.
         await self._write(sends)
 
     async def _write(self, sends: list[bytes]) -> None:

@@ -250,6 +250,8 @@ def fault_of(message: Message) -> Fault | None:
     misplaced = _misplaced(message.fields, header_end)
     if misplaced is not None:
         return Fault(OUT_OF_ORDER, misplaced)
+    if not kind:
+        return Fault(NO_VALUE, 35)
     if kind not in KNOWN:
         return Fault(INVALID_TYPE)
     for tag in _ALL_NEEDS.get(kind, _HEADER_NEEDS):

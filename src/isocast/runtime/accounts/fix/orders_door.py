@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from isocast.orders.desk import (
+    CLIENT_ID_MAX,
     CancelRequest,
     Desk,
     Lifetime,
@@ -27,13 +28,16 @@ from isocast.orders.desk import (
     ReplaceRequest,
     ReportKind,
     Scope,
+    TakeRequest,
     TradeReport,
     TradingRequest,
+    Unchanged,
 )
 from isocast.orders.needs import Side
 from isocast.runtime.accounts.fix.connection import Outgoing
 from isocast.runtime.accounts.fix.dictionary import group_entries
 from isocast.runtime.accounts.fix.messages import Field, Message, instant_of, sanitized, utc_text
+from isocast.terms.errors import LedgerError, LedgerFault, LocalProtocolError
 
 __all__ = ["CANCEL_REASONS", "EXEC_TYPES", "ORDER_REASONS", "ORDER_STATES", "OrdersDoor", "price_text", "units_of"]
 
@@ -44,6 +48,8 @@ _AVERAGE_STEP: Final = Decimal("0.00000001")
 _REMEMBERED_MAX: Final = 10_000
 """Trades and requests of one session whose reports are remembered."""
 _PAGE: Final = 1_000
+_OFFER_DIGITS_MAX: Final = 20
+"""Of an order's id."""
 
 EXEC_TYPES: Final[Mapping[ReportKind, str]] = MappingProxyType(
     {
@@ -119,8 +125,18 @@ _LIFETIMES: Final = MappingProxyType(
     }
 )
 _SIDE_CODES: Final = {side: code for code, side in _SIDES.items()}
-_KIND_CODES: Final = {**dict.fromkeys(OrderKind, "2"), **{kind: code for code, kind in _KINDS.items()}}
-"""OrdType (40); offers, takes, lots and bids, which came in another way, are limit orders to FIX."""
+_TAKEN: Final = "D"
+"""OrdType of a TAKE, "previously quoted": QuoteID (117) is the offer."""
+_KIND_CODES: Final = {
+    **dict.fromkeys(OrderKind, "2"),
+    **{kind: code for code, kind in _KINDS.items()},
+    OrderKind.TAKE: _TAKEN,
+}
+"""OrdType (40); offers, lots and bids are limit orders to FIX."""
+_NO_SYMBOL: Final = "[N/A]"
+"""FIX's word where there is none: of a refused TAKE of an offer that nobody knows."""
+_OFF_EXCHANGE: Final = "XOFF"
+"""ExDestination (100) of an open offer, which is in no book: ISO 10383's code for trades off the exchanges."""
 _LIFETIME_CODES: Final = {lifetime: code for code, lifetime in _LIFETIMES.items()}
 
 _USED: Final = frozenset((1, 11, 18, 38, 40, 41, 44, 54, 55, 59, 60, 99, 111, 126))
@@ -193,12 +209,19 @@ class OrdersDoor:
         self._cancels = cancels_on_disconnect or (lambda _login, _comp_id: False)
 
     async def admit(self, logon: Message, address: str, *, is_private: bool) -> OrdersVisitor | None:
-        """Whoever has a name (553) and a password (554) that the desk knows, where nobody else reads them."""
-        name, password = logon.get(553), logon.get(554)
-        if name is None or password is None or not is_private:
+        """Whoever has a name (553) and a password or API token (554) that the desk knows, where nobody else reads them.
+
+        A token says what its session may do: a drop copy is the session of one that may only read.
+        """
+        name, secret = logon.get(553), logon.get(554)
+        if name is None or secret is None or not is_private:
             return None
-        login = await self._desk.log_in(name, password, address)
-        if login is None:
+        login = await self._desk.log_in_by_token(secret, address)
+        # The token of a session is no API token: whoever leaves here would end that session, too.
+        is_token = login is not None and login.session != secret and name in (login.name, str(login.account))
+        if not is_token:
+            login = await self._desk.log_in(name, secret, address)
+        if login is None or Scope.READ not in login.scopes:
             return None
         return OrdersVisitor(self._desk, login, self._now, cancels=self._cancels(login, logon.first[49]))
 
@@ -224,6 +247,10 @@ class OrdersVisitor:
         """Whose session it is."""
         return self._login.account
 
+    async def newest_report(self) -> int:
+        """The number of the last report that the account was told."""
+        return await self._desk.newest_report(self._login)
+
     async def leave(self) -> None:
         """The connection ended; by the session's choice its orders do, too."""
         await self._desk.log_out(self._login, cancels=self._is_cancelling)
@@ -232,6 +259,14 @@ class OrdersVisitor:
 
     async def handle(self, message: Message) -> Sequence[Outgoing]:
         """The answers that no report gives."""
+        try:
+            return await self._handle(message)
+        except LedgerError as error:
+            if error.fault is not LedgerFault.UNAVAILABLE:
+                raise
+            return [self._business_reject(message, 4, "the gateway cannot do this now: send the same again")]
+
+    async def _handle(self, message: Message) -> Sequence[Outgoing]:
         told = self._told
         if message.kind == "H":
             return await self._status(message)
@@ -242,44 +277,64 @@ class OrdersVisitor:
         try:
             request = self._request(message)
         except _RefusedError as refusal:
-            return [self._refusal(message, refusal)]
+            return [await self._refusal(message, refusal)]
         answer = await self._desk.submit(self._login, request)
         if answer.reason is Reason.UNAVAILABLE:
             return [self._business_reject(message, 4, answer.text or "not now: send it again")]
         if not answer.number:
-            return [await self._outgoing(answer)]
-        if answer.number <= told:  # It is the same request again: its report was told already.
-            return await self._status(message)
-        return []
+            return [await self._outgoing(answer, is_replace=message.kind == "G")]
+        if answer.number > told:
+            return []
+        # It is the same request again: its report was told already.
+        if answer.kind in (ReportKind.REFUSED, ReportKind.CHANGE_REFUSED):
+            return [(await self._outgoing(answer))._replace(report=0, is_again=True)]
+        return await self._status(message)
 
     def _request(self, message: Message) -> TradingRequest:
         """What a message asks for. Nothing is awaited: requests reach the desk in the order of their messages."""
         first = message.first
+        if len(first[11]) > CLIENT_ID_MAX:  # A report has room for no more of it: it would be of another id.
+            raise _RefusedError(f"ClOrdID (11) has more than {CLIENT_ID_MAX} characters")
         self._check_account(first.get(1))
         if message.kind == "F":
             self._remember(first[11], is_replace=False)
             return CancelRequest(first[11], first[41])
         if message.kind == "D":
-            return self._new_order(message)
+            return self._take(message) if first[40] == _TAKEN else self._new_order(message)
         self._remember(first[11], is_replace=True)
         self._check_tags(message)
+        kind, side, lifetime = _terms(message)
         return ReplaceRequest(
             first[11],
             first[41],
             _whole(first[38], "OrderQty (38)") if 38 in first else None,  # noqa: PLR2004
             units_of(first[44], "Price (44)") if 44 in first else None,  # noqa: PLR2004
             units_of(first[99], "StopPx (99)") if 99 in first else None,  # noqa: PLR2004
+            Unchanged(first[55], side, kind, lifetime if 59 in first else None),  # noqa: PLR2004
         )
+
+    def _take(self, message: Message) -> TakeRequest:
+        """Of an open offer, which says the price and which side is taken."""
+        first = message.first
+        self._check_tags(message, frozenset((117,)))
+        for tag, name in ((38, "OrderQty"), (117, "QuoteID")):
+            if tag not in first:
+                raise _RefusedError(f"{name} ({tag}) is needed for this order", is_missing=True)
+        for tag in (18, 44, 99, 111, 126):
+            if tag in first:
+                raise _RefusedError(f"tag {tag} contradicts OrdType (40) = D: the offer says all of it", 11)
+        side, offer = _SIDES.get(first[54]), first[117]
+        if side is None or first.get(59, "3") != "3":
+            raise _RefusedError("OrdType (40) = D needs Side (54) 1 or 2, and TimeInForce (59) 3 if any", 11)
+        if not offer.isdecimal() or len(offer) > _OFFER_DIGITS_MAX:
+            raise _RefusedError("QuoteID (117) is the OrderID (37) of the offer: a number")
+        said = Unchanged(first[55], side, OrderKind.TAKE)
+        return TakeRequest(first[11], int(offer), _whole(first[38], "OrderQty (38)"), said)
 
     def _new_order(self, message: Message) -> NewOrder:
         first = message.first
         self._check_tags(message)
-        kind = _KINDS.get(first[40])
-        side = _SIDES.get(first[54])
-        lifetime = _LIFETIMES.get(first.get(59, "0"))
-        if kind is None or side is None or lifetime is None:
-            tag = 40 if kind is None else 54 if side is None else 59
-            raise _RefusedError(f"tag {tag} = {first[tag]} is not supported here", 11)
+        kind, side, lifetime = _terms(message)
         if first.get(18, "6") != "6":
             raise _RefusedError(f"ExecInst (18) = {first[18]} is not supported here: only 6, post only", 11)
         needed = {38: "OrderQty"}
@@ -306,7 +361,8 @@ class OrdersVisitor:
             lifetime,
             instant_of(first[126]) if 126 in first else None,  # noqa: PLR2004
             is_post_only=18 in first,  # noqa: PLR2004
-            display=_whole(first.get(111, "0"), "MaxFloor (111)"),
+            display=_display(first.get(111)),
+            is_open_offer=first.get(100) == _OFF_EXCHANGE,
             owner=_owner(message),
         )
 
@@ -314,9 +370,9 @@ class OrdersVisitor:
         if account is not None and account not in (self._login.name, str(self._login.account)):
             raise _RefusedError("Account (1) is not the one that is logged on", 15)
 
-    def _check_tags(self, message: Message) -> None:
+    def _check_tags(self, message: Message, also: frozenset[int] = frozenset()) -> None:
         for tag, _ in message.fields:
-            if tag not in _USED and tag not in _HARMLESS and tag not in _PARTY_TAGS:
+            if tag not in _USED and tag not in also and tag not in _HARMLESS and tag not in _PARTY_TAGS:
                 raise _RefusedError(f"tag {tag} is not supported here: an order without it may mean something else", 11)
 
     async def _status(self, message: Message) -> Sequence[Outgoing]:
@@ -353,7 +409,10 @@ class OrdersVisitor:
         if first[530] not in ("1", "7") or 54 in first or is_by_symbol != (symbol is not None):  # noqa: PLR2004
             text = "only MassCancelRequestType (530) = 7, all, or 1 with a Symbol (55), and no Side (54)"
             return [Outgoing("r", _sorted([*body, (58, text), (531, "0"), (532, "0")]))]
-        count = await self._desk.cancel_all(self._login, first[11], symbol)
+        try:
+            count = await self._desk.cancel_all(self._login, first[11], symbol)
+        except LocalProtocolError as error:  # Its id is no id, or was used for something else.
+            return [Outgoing("r", _sorted([*body, (58, sanitized(str(error))), (531, "0"), (532, str(_OTHER))]))]
         affected = [(531, first[530]), (533, str(count))]
         return [Outgoing("r", _sorted([*body, *affected, *([(55, symbol)] if symbol is not None else [])]))]
 
@@ -363,14 +422,15 @@ class OrdersVisitor:
         body = [(45, message.first[34]), (58, sanitized(text)), (372, message.kind)]
         return Outgoing("j", [*body, (379, message.first[11]), (380, str(reason))])
 
-    def _refusal(self, message: Message, refusal: _RefusedError) -> Outgoing:
+    async def _refusal(self, message: Message, refusal: _RefusedError) -> Outgoing:
         if refusal.is_missing:
             return self._business_reject(message, 5, str(refusal))
         first = message.first
         text, now = sanitized(str(refusal)), utc_text(self._now())
         if message.kind != "D":
             answers_to = "1" if message.kind == "F" else "2"
-            body = [(11, first[11]), (37, "NONE"), (39, "8"), (41, first[41]), (58, text), (60, now)]
+            number, status = await self._standing(first[41])
+            body = [(11, first[11]), (37, number), (39, status), (41, first[41]), (58, text), (60, now)]
             return Outgoing("9", [*body, (102, str(_OTHER)), (434, answers_to)])
         body = [
             (6, "0"),
@@ -409,10 +469,12 @@ class OrdersVisitor:
             if isinstance(watching, AsyncGenerator):
                 await watching.aclose()  # The desk stops to keep what nobody reads.
 
-    async def _outgoing(self, report: TradeReport) -> Outgoing:
+    async def _outgoing(self, report: TradeReport, *, is_replace: bool | None = None) -> Outgoing:
+        """A report as a message; `is_replace` says whose refusal it is, where that is known."""
         if report.kind is ReportKind.CHANGE_REFUSED:
-            is_replace = await self._is_replace(report.client_id)
-            return Outgoing("9", self._cancel_reject(report, is_replace=is_replace), report.number)
+            if is_replace is None:
+                is_replace = await self._is_replace(report.client_id)
+            return Outgoing("9", await self._cancel_reject(report, is_replace=is_replace), report.number)
         if report.kind is ReportKind.TRADED:
             self._trades[report.trade, report.order] = report.number
             _shorten(self._trades)
@@ -444,7 +506,7 @@ class OrdersVisitor:
             (39, status),
             (40, _KIND_CODES[report.kind_of_order]),
             (54, _SIDE_CODES[report.side]),
-            (55, report.symbol),
+            (55, report.symbol or _NO_SYMBOL),
             (59, _LIFETIME_CODES[report.lifetime]),
             (60, utc_text(report.at)),
             (150, exec_type),
@@ -461,13 +523,15 @@ class OrdersVisitor:
         text = _text(report)
         return [*body, (58, text)] if text else body
 
-    def _cancel_reject(self, report: TradeReport, *, is_replace: bool) -> list[Field]:
+    async def _cancel_reject(self, report: TradeReport, *, is_replace: bool) -> list[Field]:
         reason = _OTHER if report.reason is None else CANCEL_REASONS.get(report.reason, _OTHER)
-        is_unknown = report.reason is Reason.UNKNOWN_ORDER
+        number, status = str(report.order), ORDER_STATES[report.status]
+        if not report.order:
+            number, status = await self._standing(report.original_id)
         body = [
             (11, report.client_id),
-            (37, str(report.order) if report.order else "NONE"),
-            (39, "8" if is_unknown and not report.order else ORDER_STATES[report.status]),
+            (37, number),
+            (39, status),
             (41, report.original_id or "NONE"),
             (58, _text(report)),
             (60, utc_text(report.at)),
@@ -475,6 +539,11 @@ class OrdersVisitor:
             (434, "2" if is_replace else "1"),
         ]
         return [field for field in body if field[1]]
+
+    async def _standing(self, client_id: str) -> tuple[str, str]:
+        """OrderID and OrdStatus of an order whose change is refused: 8, rejected, is for one that does not exist."""
+        order = await self._desk.order(self._login, client_id) if client_id else None
+        return ("NONE", "8") if order is None else (str(order.order), ORDER_STATES[order.status])
 
     def _exec_id(self, number: int) -> str:
         return f"{self._login.account}-{number}"
@@ -484,7 +553,7 @@ class OrdersVisitor:
         return "0" if report.kind is ReportKind.STATUS else self._answer_id()
 
     def _remember(self, client_id: str, *, is_replace: bool) -> None:
-        self._replaces[client_id] = is_replace
+        self._replaces.setdefault(client_id, is_replace)
         _shorten(self._replaces)
 
     async def _is_replace(self, client_id: str) -> bool:
@@ -512,6 +581,24 @@ class OrdersVisitor:
                 found = report if wanted(report) else found
             after = page[-1].number
         return found
+
+
+def _terms(message: Message) -> tuple[OrderKind, Side, Lifetime]:
+    """OrdType, Side and TimeInForce of an order or a replace."""
+    first = message.first
+    kind, side, lifetime = _KINDS.get(first[40]), _SIDES.get(first[54]), _LIFETIMES.get(first.get(59, "0"))
+    if kind is None or side is None or lifetime is None:
+        tag = 40 if kind is None else 54 if side is None else 59
+        raise _RefusedError(f"tag {tag} = {first[tag]} is not supported here", 11)
+    return kind, side, lifetime
+
+
+def _display(text: str | None) -> int:
+    """MaxFloor: 0 would show nothing, and here something always shows."""
+    shown = _whole(text, "MaxFloor (111)") if text is not None else 0
+    if text is not None and shown <= 0:
+        raise _RefusedError(f"MaxFloor (111) {text} shows nothing: leave it out to show all", 11)
+    return shown
 
 
 def _owner(message: Message) -> int:

@@ -12,7 +12,6 @@ import ssl
 from collections import Counter
 from contextlib import suppress
 from functools import partial
-from ipaddress import ip_address
 from typing import Final, Protocol
 
 from isocast.runtime.accounts.fix.connection import (
@@ -30,18 +29,26 @@ from isocast.runtime.accounts.fix.messages import Framer, Message, decode
 from isocast.runtime.accounts.fix.session import Session, logon_fault
 from isocast.runtime.accounts.fix.store import SessionName, SessionStore
 from isocast.runtime.net.lobby import Lobby
+from isocast.runtime.net.tls import is_this_machine
 from isocast.runtime.watch.logs import get_log
 from isocast.terms.errors import ConfigurationError, IsocastError, TransportError
 
-__all__ = ["Application", "FixServer", "is_loopback"]
+__all__ = ["Application", "FixServer", "Guest"]
 
 _LINGER_S: Final = 2.0
+
+
+class Guest(Visitor, Protocol):
+    """Whoever was admitted."""
+
+    async def newest_report(self) -> int:
+        """Of the account: a session under a new CompID hears what comes after it."""
 
 
 class Application(Protocol):
     """Who is behind the server."""
 
-    async def admit(self, logon: Message, address: str, *, is_private: bool) -> Visitor | None:
+    async def admit(self, logon: Message, address: str, *, is_private: bool) -> Guest | None:
         """Whoever logs on; None, late and without a reason, if not. `is_private`: nobody else reads the password."""
 
 
@@ -89,7 +96,7 @@ class FixServer:
 
     async def start(self, address: str, port: int) -> None:
         """Listen; port 0 takes any that is free. Away from loopback only with TLS, because passwords travel here."""
-        if self._tls is None and not is_loopback(address):
+        if self._tls is None and not is_this_machine(address):
             rule = f"{address} is not loopback, and a Logon has a password in it: give it a certificate"
             raise ConfigurationError("fix", "address", rule)
         self._is_stopped = False
@@ -161,9 +168,10 @@ class FixServer:
             frames = await self._first_frames(reader, framer)
             logon = decode(frames[0]) if frames else None
             trouble = logon_fault(logon, self._comp_id, self._times.now()) if frames else "no Logon"
-            is_private = self._tls is not None or is_loopback(address)
-            visitor = None
-            if logon is not None and trouble is None:
+        visitor = None
+        if logon is not None and trouble is None:
+            is_private = self._tls is not None or is_this_machine(address)
+            async with asyncio.timeout(self.bounds.admit_seconds):
                 visitor = await self._application.admit(logon, address, is_private=is_private)
         if logon is None or visitor is None:
             self.refused += 1
@@ -183,7 +191,7 @@ class FixServer:
                 return frames
         return []
 
-    async def _run(self, logon: Message, visitor: Visitor, stream: Stream) -> None:
+    async def _run(self, logon: Message, visitor: Guest, stream: Stream) -> None:
         """One connection of a session, from its Logon to its end."""
         connection: Connection | None = None
         name = SessionName(visitor.account, logon.first[49], self._comp_id)
@@ -194,7 +202,7 @@ class FixServer:
                 get_log().warning("a FIX session is live already", theirs=name.theirs)
                 return
             connection = self._live[name] = Connection(name, visitor, stream, self._store, self.bounds, self._times)
-            kept = await self._store.load(name)
+            kept = await self._store.load(name, await visitor.newest_report())
             if kept is None:
                 get_log().warning("an account has too many FIX sessions", account=name.account)
                 return
@@ -223,11 +231,3 @@ async def _closed(writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(_LINGER_S):
             await writer.wait_closed()
     writer.transport.abort()
-
-
-def is_loopback(address: str) -> bool:
-    """Whether nobody but this machine can be there."""
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"

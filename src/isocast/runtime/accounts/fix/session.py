@@ -331,13 +331,15 @@ class Session:
             if message.kind in (_LOGON, _RESEND_REQUEST):  # Answered when it came.
                 self.next_in += 1
             else:
-                self._dispatch(message, now)
+                self._take(message, now)
         if self._waiting and min(self._waiting) < self.next_in:
             self._waiting = {number: kept for number, kept in self._waiting.items() if number >= self.next_in}
 
     def _dispatch(self, message: Message, now: int) -> None:
-        if not self._is_trusted(message, now):
-            return
+        if self._is_trusted(message, now):
+            self._take(message, now)
+
+    def _take(self, message: Message, now: int) -> None:
         match message.kind:
             case "A":
                 self._on_logon(message, now)
@@ -359,7 +361,7 @@ class Session:
             self._say(_HEARTBEAT, [(112, message.first[112])], now)
         elif message.kind in self._takes:
             self._effects.append(Deliver(message))
-        elif message.kind not in ADMIN:
+        elif message.kind not in ADMIN and message.kind != _BUSINESS_REJECT:  # Two that refuse refusals never end.
             body = [(45, message.first[34]), (58, "Unsupported Message Type"), (372, message.kind), (380, "3")]
             self._say(_BUSINESS_REJECT, body, now, routes=_reversed_routes(message))
 
@@ -491,7 +493,8 @@ class Session:
         body = [(45, message.first[34]), (58, FAULT_TEXTS[fault.reason])]
         if fault.tag is not None and fault.reason not in _TIMED:
             body.append((371, str(fault.tag)))
-        body += [(372, message.kind), (373, str(fault.reason))]
+        body += [(372, message.kind)] if message.kind else []
+        body.append((373, str(fault.reason)))
         if message.number == self.next_in and message.kind != _SEQUENCE_RESET:
             self.next_in += 1
         self._say(_REJECT, body, now, routes=_reversed_routes(message))

@@ -23,7 +23,7 @@ __all__ = ["KEPT_MAX", "SESSIONS_MAX", "Change", "Kept", "SessionName", "Session
 
 KEPT_MAX: Final = 100_000
 """Sent messages of a session: at 400 bytes each 40 MB. Older ones are gap filled when they are asked for."""
-SESSIONS_MAX: Final = 16
+SESSIONS_MAX: Final = 64
 """Of one account: whoever logs on under ever new CompIDs fills no disk."""
 _PRUNED_EVERY: Final = 1_000
 _APPLICATION: Final = 0x15065449
@@ -93,9 +93,9 @@ class SessionStore:
             self._thread.shutdown()
             raise
 
-    async def load(self, name: SessionName) -> Kept | None:
-        """Where a session stands, which begins if it is new; None if the account has too many."""
-        return await self._run(lambda: self._load(name))
+    async def load(self, name: SessionName, report: int = 0) -> Kept | None:
+        """Where a session stands, which begins after this report if it is new; None if the account has too many."""
+        return await self._run(lambda: self._load(name, report))
 
     async def write(self, change: Change) -> None:
         """Make a change durable, together with those of others that come now; StoreError if that fails."""
@@ -150,8 +150,8 @@ class SessionStore:
         if is_new == path.exists():
             there = "is there already: start without saying that it is new, or move it away"
             gone = (
-                "is gone: restore it, or say that it is new; then every session begins at 1 and hears all reports"
-                " of its account again, and its client must reset its own numbers"
+                "is gone: restore it, or say that it is new; then every session begins at 1 and hears only what comes,"
+                " and its client must reset its own numbers and ask how its orders stand"
             )
             raise StoreError(str(path), there if is_new else gone)
         try:
@@ -170,7 +170,7 @@ class SessionStore:
             raise StoreError(str(path), rule) from None
         return file
 
-    def _load(self, name: SessionName) -> Kept | None:
+    def _load(self, name: SessionName, report: int) -> Kept | None:
         found = self._file.execute(
             "SELECT id, next_in, next_out, report FROM session WHERE account = ? AND theirs = ? AND ours = ?", name
         ).fetchone()
@@ -180,9 +180,10 @@ class SessionStore:
         if count >= SESSIONS_MAX:
             return None
         made = self._file.execute(
-            "INSERT INTO session (account, theirs, ours, next_in, next_out, report) VALUES (?, ?, ?, 1, 1, 0)", name
+            "INSERT INTO session (account, theirs, ours, next_in, next_out, report) VALUES (?, ?, ?, 1, 1, ?)",
+            (*name, report),
         )
-        return Kept(made.lastrowid or 0, 1, 1, 0)
+        return Kept(made.lastrowid or 0, 1, 1, report)
 
     def _read(self, session: int, first: int, last: int, limit: int) -> list[tuple[int, bytes]]:
         return self._file.execute(
