@@ -39,7 +39,7 @@ from isocast.hierarchy.proving import FRESH_NS, LineProver, ProofTerms
 from isocast.security.identities import Identity, is_signed, statement
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import SECOND
-from isocast.wire.limits import SIGNATURE_BYTES
+from isocast.wire.limits import MAX_PROOF_DIGESTS, SIGNATURE_BYTES
 from isocast.wire.packets import Proof, ReleasedPacket
 from isocast.wire.signing import SignedKind
 
@@ -105,6 +105,12 @@ def genuine(first: int, last: int) -> list[tuple[int, bytes]]:
 
 
 FORGED = rel(1, payload=b"forged")
+
+
+@pytest.mark.parametrize("last", [1, MAX_PROOF_DIGESTS, 2 * MAX_PROOF_DIGESTS + 1])
+def test_a_release_is_proven_as_any_messages_of_a_token_are(last: int) -> None:
+    packets = tuple([packet._replace(token_number=7) for packet in rels(1, last)])
+    assert prover().prove_release(packets, SALT) == prover().prove(packets, SALT)
 
 
 def test_what_is_proven_is_delivered() -> None:

@@ -59,6 +59,36 @@ def test_what_a_node_signed_is_believed_and_signing_again_gives_the_same_bytes()
     assert VERIFIER.is_from(1, SignedKind.TOKEN, 0, EPOCH, BODY, signature)
 
 
+class CountingHand:
+    """Signs as an identity does, and counts how often."""
+
+    def __init__(self) -> None:
+        self.public = ONE.public
+        self.signed = 0
+
+    def sign(self, said: bytes) -> bytes:
+        self.signed += 1
+        return ONE.sign(said)
+
+
+def test_the_same_words_are_signed_once_and_under_another_roster_again() -> None:
+    hand, listed = CountingHand(), Listed()
+    signer = IdentitySigner(hand, MARKET, listed)
+    said = [signer.sign(SignedKind.RECEIPT, 0, EPOCH, BODY) for _ in range(3)]
+    assert hand.signed == 1
+    assert said == [SIGNER.sign(SignedKind.RECEIPT, 0, EPOCH, BODY)] * 3
+
+    other = (
+        signer.sign(SignedKind.RECEIPT, 0, EPOCH, BODY + b"!"),
+        signer.sign(SignedKind.RECEIPT, 1, EPOCH, BODY + b"!"),
+        signer.sign(SignedKind.RECEIPT, 1, EPOCH._replace(number=5), BODY + b"!"),
+        signer.sign(SignedKind.TOKEN, 1, EPOCH._replace(number=5), BODY + b"!"),
+    )
+    listed.serial += 1
+    assert len({*said, *other, signer.sign(SignedKind.TOKEN, 1, EPOCH._replace(number=5), BODY + b"!")}) == 6
+    assert hand.signed == 6
+
+
 def test_nothing_else_is_believed() -> None:
     """Another node, purpose, stripe, epoch, body, market or serial: each is another statement."""
     signature = SIGNER.sign(SignedKind.TOKEN, 0, EPOCH, BODY)

@@ -179,5 +179,5 @@ class LineSender:
         self._heartbeat.busy(packets[-1], now)
         if self._prover is None:
             return (SendLine(packets),)
-        proofs = self._prover.prove(packets, proof_salt(token.reveal, token.prev_digest))
+        proofs = self._prover.prove_release(packets, proof_salt(token.reveal, token.prev_digest))
         return (SendLine(packets, proofs),)

@@ -41,6 +41,7 @@ _SEALED_AT = HEADER_BYTES + SEALED_LINE_BYTES
 _NONCE_AT = HEADER_BYTES + _SERVICE.size
 _FLAGS_HIGH = FLAGS_AT + 1
 _SEALED_BIT = 0x80
+_SEALED_FLAG = _SEALED_BIT << 8
 _SHORTEST = _SEALED_AT + TAG_BYTES
 _DRAWN_BYTES = 4
 _KEPT = 256
@@ -154,31 +155,30 @@ class LineSealer:
         self._delay_ns = delay_ns
         self._drawn = drawn
         self._counter = counter
-        self._ciphers: dict[tuple[int, int], AESGCM] = {}
+        self._ciphers: dict[tuple[int, int], tuple[AESGCM, bytes]] = {}
+        """By period and stripe: the cipher, and how frames name service and period."""
 
     def seal(self, packet: Packet, market_id: bytes) -> bytes:
         """The frame of a packet on this line; LocalProtocolError for what readers would refuse."""
-        header, body, limit = line_parts(packet, market_id)
+        header, body, limit = line_parts(packet, market_id, _SEALED_FLAG)
         period = _period(packet, self._keys.length_ns, self._delay_ns)
-        cipher = self._ciphers.get((period, packet.stripe)) or self._new_cipher(period, packet.stripe)
+        cipher, named = self._ciphers.get((period, packet.stripe)) or self._new_cipher(period, packet.stripe)
         self._counter += 1
-        nonce = _NONCE.pack(self._drawn, self._counter)
-        high = bytes((header[_FLAGS_HIGH] | _SEALED_BIT,))
-        known = header[:_FLAGS_HIGH] + high + header[_FLAGS_HIGH + 1 :] + _SERVICE.pack(self._code, period)
+        nonce, known = _NONCE.pack(self._drawn, self._counter), header + named
         frame = b"".join((known, nonce, cipher.encrypt(nonce, body, known)))
         if len(frame) > limit:
             raise LocalProtocolError(f"a sealed packet of {len(frame)} bytes, at most {limit}")
         return frame
 
-    def _new_cipher(self, period: int, stripe: int) -> AESGCM:
+    def _new_cipher(self, period: int, stripe: int) -> tuple[AESGCM, bytes]:
         key = self._keys.find(self._service, period)
         if key is None:
             raise LocalProtocolError(f"there is no period {period}")
         while len(self._ciphers) >= _KEPT:
             del self._ciphers[next(iter(self._ciphers))]
         cipher = AESGCM(line_key(key, self._market, self._service, stripe, self._sender))
-        self._ciphers[period, stripe] = cipher
-        return cipher
+        made = self._ciphers[period, stripe] = cipher, _SERVICE.pack(self._code, period)
+        return made
 
     def __repr__(self) -> str:
         return f"LineSealer(sender {self._sender}, {self._service})"

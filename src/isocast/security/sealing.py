@@ -79,19 +79,16 @@ def base_key(secret: SecretKey, number: int, stripe: int) -> bytes:
     return secret.derive(Purpose.SEAL, source_id(number, 0), stripe)
 
 
-class _SealKeys:
-    """Makes the seal keys of one source and stripe."""
+def _keyed(secret: SecretKey, number: int, stripe: int) -> blake2b:
+    """What makes the seal keys of one source and stripe: a hash that knows its key already is copied, not made."""
+    return blake2b(digest_size=KEY_BYTES, key=base_key(secret, number, stripe))
 
-    __slots__ = ("_keyed",)
 
-    def __init__(self, secret: SecretKey, number: int, stripe: int) -> None:
-        self._keyed = blake2b(digest_size=KEY_BYTES, key=base_key(secret, number, stripe))
-
-    def of(self, salt: bytes, label: tuple[NodeId, int]) -> bytes:
-        """The key of one message. A hash that knows its key already is copied, not made."""
-        keyed = self._keyed.copy()
-        keyed.update(_KEYED.pack(salt, *label))
-        return keyed.digest()
+def _seal_key(keyed: blake2b, salt: bytes, source: NodeId, number: int) -> bytes:
+    """The key of one message."""
+    made = keyed.copy()
+    made.update(_KEYED.pack(salt, source, number))
+    return made.digest()
 
 
 def commitment(key: bytes) -> bytes:
@@ -101,14 +98,11 @@ def commitment(key: bytes) -> bytes:
     return committing.digest()
 
 
-def _nonce(label: tuple[NodeId, int]) -> bytes:
-    return _NONCE.pack(label[0] & _INCARNATION_MASK, label[1])
-
-
 def seal_with(key: bytes, salt: bytes, stripe: int, label: tuple[NodeId, int], payload: bytes) -> bytes:
     """The sealed payload, as whoever has been shown the seal key of one message makes it again."""
-    cipher = AESGCM(key).encrypt(_nonce(label), payload, _ASSOCIATED.pack(stripe, *label))
-    return b"".join((salt, commitment(key), cipher))
+    source, number = label
+    nonce, known = _NONCE.pack(source & _INCARNATION_MASK, number), _ASSOCIATED.pack(stripe, source, number)
+    return b"".join((salt, commitment(key), AESGCM(key).encrypt(nonce, payload, known)))
 
 
 def is_committed(key: bytes, sealed: bytes) -> bool:
@@ -119,10 +113,15 @@ def is_committed(key: bytes, sealed: bytes) -> bool:
 def open_with(key: bytes, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> Opened:
     """What was sealed under this label and seal key; ForgeryError for anything else."""
     source, number = label
+    nonce, known = _NONCE.pack(source & _INCARNATION_MASK, number), _ASSOCIATED.pack(stripe, source, number)
+    # What `is_committed` says, without the calls: this is done for every message at every receiver.
+    committing = _COMMITTING.copy()
+    committing.update(key)
     try:
+        if len(sealed) < _LEAST_BYTES or not compare_digest(committing.digest(), sealed[SALT_BYTES:_CIPHER_AT]):
+            raise InvalidTag  # noqa: TRY301 - whatever is wrong with a seal is told in the same words
         # A view, because a payload is long and a copy of it would be made for nothing.
-        cipher = memoryview(sealed)[_CIPHER_AT:] if is_committed(key, sealed) else b""
-        payload = AESGCM(key).decrypt(_nonce(label), cipher, _ASSOCIATED.pack(stripe, source, number))
+        payload = AESGCM(key).decrypt(nonce, memoryview(sealed)[_CIPHER_AT:], known)
     except InvalidTag:
         raise ForgeryError(f"message {number} of source {source}: the seal is broken") from None
     return Opened(payload, sealed[:SALT_BYTES], key)
@@ -138,7 +137,7 @@ class Sealer:
         self._secret = secret
         self._number = number
         self._salt = salt
-        self._keys: dict[int, _SealKeys] = {}
+        self._keyed: dict[int, blake2b] = {}
         self._last: dict[tuple[int, int], int] = {}
 
     def seal(self, stripe: int, label: Label, payload: bytes) -> bytes:
@@ -149,10 +148,10 @@ class Sealer:
         if number <= self._last.get((stripe, source), -1):
             raise LocalProtocolError(f"message {number} comes after {self._last[stripe, source]}: a seal is made once")
         self._last[stripe, source] = number
-        keys = self._keys.get(stripe)
-        if keys is None:
-            keys = self._keys[stripe] = _SealKeys(self._secret, self._number, stripe)
-        return seal_with(keys.of(self._salt, label), self._salt, stripe, label, payload)
+        keyed = self._keyed.get(stripe)
+        if keyed is None:
+            keyed = self._keyed[stripe] = _keyed(self._secret, self._number, stripe)
+        return seal_with(_seal_key(keyed, self._salt, source, number), self._salt, stripe, label, payload)
 
     def __repr__(self) -> str:
         return f"Sealer(source {self._number})"
@@ -167,21 +166,22 @@ class Opener:
     def __init__(self, sources: Mapping[int, SecretKey]) -> None:
         """Keys by source number."""
         self._sources = dict(sources)
-        self._keys: dict[tuple[int, int], _SealKeys] = {}
+        self._keyed: dict[tuple[int, int], blake2b] = {}
 
     def open(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> Opened:
         """What was sealed under this label; ForgeryError for anything else, StrangerError without its source's key."""
-        keys = self._keys.get((label[0] >> _INCARNATION_BITS, stripe))
-        if keys is None:
-            keys = self._new_keys(label[0] >> _INCARNATION_BITS, stripe)
-        return open_with(keys.of(sealed[:SALT_BYTES], label), stripe, label, sealed)
+        source, number = label
+        keyed = self._keyed.get((source >> _INCARNATION_BITS, stripe))
+        if keyed is None:
+            keyed = self._new_keyed(source >> _INCARNATION_BITS, stripe)
+        return open_with(_seal_key(keyed, sealed[:SALT_BYTES], source, number), stripe, label, sealed)
 
-    def _new_keys(self, number: int, stripe: int) -> _SealKeys:
+    def _new_keyed(self, number: int, stripe: int) -> blake2b:
         secret = self._sources.get(number)
         if secret is None:
             raise StrangerError(f"no key of source {number}")
-        keys = self._keys[number, stripe] = _SealKeys(secret, number, stripe)
-        return keys
+        keyed = self._keyed[number, stripe] = _keyed(secret, number, stripe)
+        return keyed
 
     def __repr__(self) -> str:
         return f"Opener({len(self._sources)} sources)"

@@ -70,6 +70,8 @@ class IdentitySigner:
         self._followers = followers
         self._market = market
         self._listing = listing
+        self._last: dict[SignedKind, tuple[Hand, bytes, bytes]] = {}
+        """Of each kind: who signed what last, and the result. A receipt is said again and again, in the same words."""
 
     def sign(self, kind: SignedKind, stripe: int, epoch: Epoch, body: bytes) -> bytes:
         """Serial and signature. Ed25519 is deterministic: equal words get equal bytes, after a restart too."""
@@ -84,7 +86,12 @@ class IdentitySigner:
             if other >= serial if token_number is None else other <= serial:
                 identity, serial = follower, other
         said = statement(kind, self._market, body, stripe=stripe, epoch=epoch, serial=serial)
-        return _SERIAL.pack(serial) + identity.sign(said)
+        last = self._last.get(kind)
+        if last is not None and last[0] is identity and last[1] == said:
+            return last[2]
+        signature = _SERIAL.pack(serial) + identity.sign(said)
+        self._last[kind] = identity, said, signature
+        return signature
 
 
 class RosterVerifier:

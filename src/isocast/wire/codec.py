@@ -803,7 +803,7 @@ def encode(packet: Packet, keys: Keys = NO_KEYS, market: bytes = NO_MARKET) -> b
     return _sealed(header + body, layout.kind, layout.limit, _own_key(packet.sender, keys))
 
 
-def _unsigned(packet: Packet, market: bytes) -> tuple[bytes, bytes, Layout[Any]]:
+def _unsigned(packet: Packet, market: bytes, flags: int = 0) -> tuple[bytes, bytes, Layout[Any]]:
     """Header and body of a packet that is neither DATA nor REPAIR."""
     layout = _LAYOUTS.get(type(packet))
     if layout is None:
@@ -812,7 +812,7 @@ def _unsigned(packet: Packet, market: bytes) -> tuple[bytes, bytes, Layout[Any]]
     if fault is not None:
         raise LocalProtocolError(fault)
     try:
-        return header_bytes(layout.kind, packet, market, layout.flags), layout.write(packet), layout
+        return header_bytes(layout.kind, packet, market, layout.flags, flags), layout.write(packet), layout
     except _MALFORMED as reason:
         raise LocalProtocolError(f"{layout.kind.name}: {reason}") from reason
 
@@ -856,12 +856,15 @@ def _packet_of(layout: Layout[Any], header: Header, flags: Mapping[str, bool], b
 # A line's packets without their tag, for whoever seals them (`security.line_seals`)
 
 
-def line_parts(packet: Packet, market: bytes) -> tuple[bytes, bytes, int]:
-    """Header and body of a packet, and how long its frame may be; LocalProtocolError for what readers would refuse."""
+def line_parts(packet: Packet, market: bytes, flags: int) -> tuple[bytes, bytes, int]:
+    """Header, with more `flags`, and body of a packet, and how long its frame may be.
+
+    LocalProtocolError for what readers would refuse.
+    """
     if type(packet) is ReleasedPacket:
-        fields = _released_fields(packet, market)
+        fields = _released_fields(packet, market, flags)
         return fields[:HEADER_BYTES], b"".join((fields[HEADER_BYTES:], packet.payload, packet.proof)), JUMBO_DATAGRAM
-    header, body, layout = _unsigned(packet, market)
+    header, body, layout = _unsigned(packet, market, flags)
     return header, body, layout.limit
 
 
@@ -931,29 +934,29 @@ def _decode_data(frame: bytes, keys: Keys, market: bytes) -> Data:
 # REL, in the same way
 
 
-def _released_fields(packet: ReleasedPacket, market: bytes) -> bytes:
+def _released_fields(packet: ReleasedPacket, market: bytes, flags: int = 0) -> bytes:
     """Header and fields: everything before the payload."""
     fault = _released_fault(packet)
     if fault is not None:
         raise LocalProtocolError(fault)
-    number, server = packet.epoch
+    # Taken apart in one step, which costs less than asking for each field.
+    stripe, epoch, sender, token, sequence, instant, edge_stripe, place, count, payload, proof, uncertified = packet
     try:
         return _REL.pack(
             _REL_PREFIX,
             market,
-            packet.stripe,
-            packet.uncertified,
-            number,
-            server,
-            packet.sender,
-            packet.token_number,
-            packet.sequence,
-            packet.instant,
-            packet.number,
-            packet.edge_stripe,
-            packet.count,
-            len(packet.payload),
-            len(packet.proof),
+            stripe,
+            uncertified | flags,
+            *epoch,
+            sender,
+            token,
+            sequence,
+            instant,
+            place,
+            edge_stripe,
+            count,
+            len(payload),
+            len(proof),
         )
     except error as reason:
         raise LocalProtocolError(f"REL: {reason}") from reason

@@ -176,9 +176,8 @@ def prefix(kind: PacketKind) -> bytes:
 _PREFIXES = {kind: prefix(kind) for kind in PacketKind}
 
 
-def header_bytes(kind: PacketKind, packet: Packet, market: bytes, flags: tuple[str, ...] = ()) -> bytes:
-    """The header of a packet; struct.error when a field is out of its range."""
-    bits = 0
+def header_bytes(kind: PacketKind, packet: Packet, market: bytes, flags: tuple[str, ...] = (), bits: int = 0) -> bytes:
+    """The header of a packet, with more `bits` among its flags; struct.error when a field is out of its range."""
     for place, name in enumerate(flags):
         bits |= bool(getattr(packet, name)) << place
     return _HEADER.pack(_PREFIXES[kind], market, packet.stripe, bits, *packet.epoch, packet.sender)

@@ -53,13 +53,14 @@ def released_digest(market: bytes, salt: bytes, packet: ReleasedPacket) -> bytes
 
 def released_digests(market: bytes, salt: bytes, packets: Sequence[ReleasedPacket]) -> tuple[bytes, ...]:
     """What a PROOF says of some messages, in their order."""
-    salted = blake2b(market, digest_size=PROOF_DIGEST_BYTES, salt=salt, person=_PERSON)
+    copied, pack = blake2b(market, digest_size=PROOF_DIGEST_BYTES, salt=salt, person=_PERSON).copy, _RELEASED.pack
     found: list[bytes] = []
     for packet in packets:
-        digest = salted.copy()
-        _, epoch, _, token_number, sequence, instant, edge_stripe, number, count, _, _, uncertified = packet
-        fields = _RELEASED.pack(*epoch, token_number, sequence, instant, edge_stripe, number, count, uncertified)
-        digest.update(fields + packet.digest)
+        _, (epoch, server), _, token_number, sequence, instant, stripe, number, count, _, _, uncertified = packet
+        digest = copied()
+        digest.update(
+            pack(epoch, server, token_number, sequence, instant, stripe, number, count, uncertified) + packet.digest
+        )
         found.append(digest.digest())
     return tuple(found)
 

@@ -363,7 +363,7 @@ class ReceiverHost:
 
     def _proof(self, release: Release, opened: Sequence[Opened]) -> BlockProof | None:
         """What the journal keeps of a release for whoever wants to prove it."""
-        seals = [] if self._opener is None else [MessageSeal(one.salt, one.key) for one in opened]
+        seals = [] if self._opener is None else [MessageSeal(salt, key) for _, salt, key in opened]
         ledger = self.machine.receiver.ledger
         return self._vouchers.proof(release.entry.token, ledger.entries, ledger.universe, seals)
 
