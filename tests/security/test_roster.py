@@ -195,7 +195,8 @@ def test_each_refusal_says_what_to_do(raw: bytes, others: dict[str, Any], senten
         ({"serial": 0}, "a serial is from 1"),
         ({"serial": 2}, "names the digest of the one before"),
         ({"name": ""}, "a market's name has 1 to 200 bytes"),
-        ({"ca": b"x"}, "a pin or an ephemeral key has 32 bytes"),
+        ({"authorities": (b"x",)}, "the CA has up to 2 pins of 32 bytes"),
+        ({"ephemeral": b"x"}, "an ephemeral key has 32 bytes"),
         ({"revoked": (bytes(32), bytes(32))}, "revoked keys have 32 bytes each, ascending"),
         ({"members": (LONDON, LONDON)}, "members stand by id, each once"),
         ({"members": (LONDON, replace(LONDON, node=2))}, "two members have the same name"),
@@ -205,7 +206,9 @@ def test_each_refusal_says_what_to_do(raw: bytes, others: dict[str, Any], senten
         ({"members": (replace(LONDON, public=b""),)}, "public keys have 32 bytes"),
         ({"members": (replace(LONDON, not_after_ns=100),)}, "counts from an instant until a later one"),
         ({"members": (replace(LONDON, stripes=(1, 0)),)}, "up to 255 stripes, ascending"),
-        ({"members": (replace(LONDON, certificate=b"x"),)}, "the pin of a certificate has 32 bytes"),
+        ({"members": (replace(LONDON, certificates=(b"x",)),)}, "up to 2 pins of 32 bytes, each once"),
+        ({"members": (replace(LONDON, certificates=(bytes(32), bytes(32))),)}, "up to 2 pins of 32 bytes, each once"),
+        ({"members": (replace(LONDON, sealed_core=b"x"),)}, "a sealed key has 48 bytes"),
     ],
 )
 def test_a_roster_that_breaks_a_rule_is_neither_made_nor_signed(others: dict[str, Any], rule: str) -> None:

@@ -67,7 +67,9 @@ def init(*, config: Config = None, json: Flag = False) -> int:
 
     isocast certs node london --config market.toml
 
-Run it where tls/ca.key is, copy london.crt and london.key to where the node runs, and restart it.
+Run it where tls/ca.key is, and copy london.crt and london.key to where the node runs: it shows them from the next
+connection on. Where the roster pins certificates, the next roster pins both, the old one and the new one, and is in
+force everywhere before those two files are copied. With root.key here it is made at once.
 """
 )
 def node(
@@ -89,10 +91,30 @@ def node(
     """
     from isocast.runtime.market.certificates import renew_certificate
 
-    made = renew_certificate(_market(config), name, days=days)
+    market = _market(config)
+    made = renew_certificate(market, name, days=days)
+    _pin(market, name)
     key = made.path.with_suffix(".key").name
-    line(f"{made.path} is new: copy it and {key} to the machine of {name}, and restart that node.")
+    line(f"{made.path} is new. Copy it and {key} to the machine of {name}, which shows it from then on.")
     return 0
+
+
+def _pin(market: Market, name: str) -> None:
+    """A market that pins certificates pins the new one beside the old one, where its root is."""
+    from isocast.runtime.market.pins import pinning_roster
+    from isocast.runtime.market.roster_files import ROOT
+    from isocast.runtime.market.roster_making import RosterWish, renew_roster
+
+    before = pinning_roster(market)
+    if before is None or before.by_name(name) is None:
+        return
+    if not (market.keys_directory / ROOT).exists():
+        line(f"First, where root.key is, with {name}.crt: isocast keys roster --pin {name}; then isocast keys apply")
+        return
+    roster = renew_roster(market, RosterWish(pin=(name,)))
+    if roster is not None:
+        line(f"Roster {roster.serial} pins it beside the one before. First: copy roster.bin to every machine;")
+        line(f"isocast keys apply. When {name} shows the new one: isocast keys roster --pin {name} --pin-only")
 
 
 @app.command(
