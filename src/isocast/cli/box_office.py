@@ -544,15 +544,20 @@ def certificate(
     json
         Print one JSON object instead of a line.
     """
+    from isocast.cli.certs import pin_renewed
     from isocast.runtime.market.certificates import certify_service
     from isocast.runtime.market.tls_files import OFFICE
 
     if not hosts:
         raise ConfigurationError("command line", "HOSTS", "name the office's machine, such as office.example")
-    made = certify_service(Books(config).market(), OFFICE, hosts, days=days)
+    market = Books(config).market()
+    made = certify_service(market, OFFICE, hosts, days=days)
+    pinning = pin_renewed(market, OFFICE)
     if json:
         show_json({"certificate": str(made.path), "private_key": str(made.path.with_suffix(".key")), "hosts": hosts})
     else:
+        for said in pinning:
+            line(said)
         line(f"{made.path} is new, for {', '.join(hosts)}: copy it and its .key to where the office runs.")
     return 0
 

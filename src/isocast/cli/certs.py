@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from isocast.runtime.market.certificates import CertificateFile
     from isocast.runtime.market.model import Market
 
-__all__ = ["app"]
+__all__ = ["app", "pin_renewed"]
 
 app = App(
     name="certs",
@@ -93,28 +93,31 @@ def node(
 
     market = _market(config)
     made = renew_certificate(market, name, days=days)
-    _pin(market, name)
+    for said in pin_renewed(market, name):
+        line(said)
     key = made.path.with_suffix(".key").name
-    line(f"{made.path} is new. Copy it and {key} to the machine of {name}, which shows it from then on.")
+    line(f"{made.path} is new: copy it and {key} to the machine of {name}, which shows it from then on.")
     return 0
 
 
-def _pin(market: Market, name: str) -> None:
-    """A market that pins certificates pins the new one beside the old one, where its root is."""
+def pin_renewed(market: Market, name: str) -> tuple[str, ...]:
+    """A market that pins certificates pins the new one beside the old one, where its root is; what people do next."""
     from isocast.runtime.market.pins import pinning_roster
     from isocast.runtime.market.roster_files import ROOT
     from isocast.runtime.market.roster_making import RosterWish, renew_roster
 
     before = pinning_roster(market)
     if before is None or before.by_name(name) is None:
-        return
+        return ()
     if not (market.keys_directory / ROOT).exists():
-        line(f"First, where root.key is, with {name}.crt: isocast keys roster --pin {name}; then isocast keys apply")
-        return
+        return (f"First, where root.key is, with {name}.crt: isocast keys roster --pin {name}; isocast keys apply",)
     roster = renew_roster(market, RosterWish(pin=(name,)))
-    if roster is not None:
-        line(f"Roster {roster.serial} pins it beside the one before. First: copy roster.bin to every machine;")
-        line(f"isocast keys apply. When {name} shows the new one: isocast keys roster --pin {name} --pin-only")
+    if roster is None:
+        return ()
+    return (
+        f"Roster {roster.serial} pins it beside the one before. First: roster.bin to every machine; isocast keys apply",
+        f"Last, when {name} shows the new one: isocast keys roster --pin {name} --pin-only; isocast keys apply",
+    )
 
 
 @app.command(

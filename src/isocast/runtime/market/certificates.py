@@ -262,10 +262,10 @@ def _judged(market: Market, name: str, plans: Sequence[NodePlan], now: datetime)
         fault = f"begins at {found.not_valid_before_utc:%Y-%m-%d %H:%M} UTC: set this machine's clock"
     elif now > found.not_valid_after_utc:
         fault = f"ended on {found.not_valid_after_utc:%Y-%m-%d}: isocast certs node {name} makes a new one"
-    elif trouble := authority_trouble(market) if name == CA else _unpinned(market, name, path):
-        fault = trouble
     elif name != CA and lacking:
         fault = f"does not name {lacking[0]}: isocast certs node {name} makes a new one"
+    elif trouble := authority_trouble(market) if name == CA else _unpinned(market, name, path):
+        fault = trouble
     elif now + _SOON > found.not_valid_after_utc:
         fault = f"ends on {found.not_valid_after_utc:%Y-%m-%d}: renew it soon, with isocast certs node {name}"
     return CertificateFile(

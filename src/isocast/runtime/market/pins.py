@@ -8,6 +8,7 @@ shows a certificate and whoever looks at it follow no sequence together. A roste
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -16,14 +17,16 @@ from typing import NamedTuple
 from isocast.runtime.market.model import Market
 from isocast.runtime.market.roster_files import ROSTER, past_rosters, read_roster_file
 from isocast.runtime.market.tls_files import CA, certificate_digests, certificate_paths
-from isocast.security.roster import Roster, RosterMember
+from isocast.security.roster import Roster
 from isocast.terms.errors import ConfigurationError
 
 __all__ = [
     "CertificateFault",
     "PinTrouble",
     "PinningState",
+    "authority_judged_by",
     "authority_trouble",
+    "judged_by",
     "pin_trouble",
     "pinning_roster",
     "pinning_state",
@@ -79,8 +82,15 @@ def pin_trouble(market: Market, name: str, digest: bytes) -> PinTrouble | None:
     Only whoever the roster lists is pinned: of a customer's gateway the authority's pin is all.
     """
     roster = pinning_roster(market)
-    member = None if roster is None else roster.by_name(name)
-    if roster is None or member is None or digest in member.certificates:
+    return None if roster is None else judged_by(roster, name, digest, lambda: past_rosters(market, last=_PAST))
+
+
+def judged_by(
+    roster: Roster, name: str, digest: bytes, past: Callable[[], Sequence[Roster]] = tuple
+) -> PinTrouble | None:
+    """The same by one roster; `past` gives those before it, where they are kept."""
+    member = roster.by_name(name)
+    if member is None or not roster.pins or digest in member.certificates:
         return None
     serial = roster.serial
     if not member.certificates:
@@ -90,9 +100,9 @@ def pin_trouble(market: Market, name: str, digest: bytes) -> PinTrouble | None:
     if owner:
         rule = f"give {name} its own, with isocast certs node {name}"
         return PinTrouble(CertificateFault.ANOTHER, f"is that of {owner}, not of {name}: {rule}")
-    older = _pinned_before(market, member, digest, serial)
+    older = [known.serial for known in past() if known.serial < serial and _pins(known, name, digest)]
     if older:
-        text = f"was pinned by roster {older} and is not by roster {serial}: give {name} its newest certificate"
+        text = f"was pinned by roster {max(older)} and is not by roster {serial}: give {name} its newest certificate"
         return PinTrouble(CertificateFault.OLDER, f"{text}; if it has that, the old one was stolen")
     text = f"is not one that roster {serial} pins for {name}: if it was renewed, bring the newest roster here"
     return PinTrouble(
@@ -100,21 +110,20 @@ def pin_trouble(market: Market, name: str, digest: bytes) -> PinTrouble | None:
     )
 
 
-def _pinned_before(market: Market, member: RosterMember, digest: bytes, serial: int) -> int:
-    """The serial of the last roster before that pinned a certificate; 0: none did."""
-    for roster in reversed(past_rosters(market, last=_PAST)):
-        known = roster.by_name(member.name)
-        if roster.serial < serial and known is not None and digest in known.certificates:
-            return roster.serial
-    return 0
+def _pins(roster: Roster, name: str, digest: bytes) -> bool:
+    member = roster.by_name(name)
+    return member is not None and digest in member.certificates
 
 
 def authority_trouble(market: Market) -> str:
     """Why the authority's certificate on this machine is not the one that the roster pins; empty: it is."""
     roster = pinning_roster(market)
-    if roster is None or not roster.authorities:
-        return ""
-    if set(certificate_digests(certificate_paths(market, CA)[0])) <= set(roster.authorities):
+    return "" if roster is None else authority_judged_by(roster, certificate_paths(market, CA)[0])
+
+
+def authority_judged_by(roster: Roster, authority: Path) -> str:
+    """The same by one roster, of a file; OSError or ValueError for a file that has no certificate."""
+    if not roster.authorities or set(certificate_digests(authority)) <= set(roster.authorities):
         return ""
     rule = "copy it from where isocast certs init was run, or bring the newest roster here (isocast keys apply)"
     return f"is not the authority that roster {roster.serial} pins: {rule}"

@@ -28,11 +28,14 @@ from isocast.terms.errors import ConfigurationError, IsocastError
 from isocast.wire.door import NO_CHANNEL
 
 __all__ = [
+    "Judge",
     "ServerTls",
+    "UnpinnedError",
     "certificate_fault",
     "channel_of",
     "client_tls",
     "is_this_machine",
+    "judging",
     "server_tls",
     "service_tls",
     "shown_digest",
@@ -259,11 +262,17 @@ def client_tls(market: Market, address: str, name: str = "") -> ssl.SSLContext |
     return context
 
 
-def trusting(authority: Path, judge: Judge = _no_trouble) -> ssl.SSLContext:
-    """How to come in where certificates of one authority are shown; ConfigurationError without its own."""
+def judging(judge: Judge = _no_trouble) -> ssl.SSLContext:
+    """TLS 1.3 that believes nobody yet, and looks at pins besides."""
     context = _JudgingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.judge = judge
+    return context
+
+
+def trusting(authority: Path, judge: Judge = _no_trouble) -> ssl.SSLContext:
+    """How to come in where certificates of one authority are shown; ConfigurationError without its own."""
+    context = judging(judge)
     try:
         context.load_verify_locations(authority)
     except (OSError, ValueError):
