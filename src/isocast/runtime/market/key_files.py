@@ -373,7 +373,7 @@ def load_keys(market: Market, plan: NodePlan, subscription: Subscription | None 
 def _core_keys(market: Market, plan: NodePlan, book: RosterBook | None, first: SecretKey | None) -> CoreKeys | None:
     """The core key of the newest roster, or the file's where none has brought one; and the one before."""
     if book is None or not book.newest.ephemeral:
-        return None if first is None else CoreKeys(first)
+        return None if first is None else CoreKeys(first, first=first)
     current = brought_core_key(market, plan, book.newest)
     if current is None:
         where, serial = str(market.keys_directory / ROSTER), book.newest.serial
@@ -383,8 +383,8 @@ def _core_keys(market: Market, plan: NodePlan, book: RosterBook | None, first: S
     while before is not None and before.ephemeral == book.newest.ephemeral:
         before = book.of_serial(before.serial - 1)
     if before is None or not before.ephemeral:
-        return CoreKeys(current, first)
-    return CoreKeys(current, brought_core_key(market, plan, before))
+        return CoreKeys(current, first, first=first)
+    return CoreKeys(current, brought_core_key(market, plan, before), first=first)
 
 
 def brought_core_key(market: Market, plan: NodePlan, roster: Roster) -> SecretKey | None:
