@@ -247,9 +247,9 @@ def core_keys_of(here: Scene, name: str) -> CoreKeys:
 def removed(here: Scene) -> Callable[[], None]:
     """Those who remain have another core key; the source's next message, by all the keys that a receiver had before."""
     kept = here.thief.keys
-    asyncio.run(_another_core_key(here.world))
     cores = [core_keys_of(here, name) for name in (*RECEIVERS, "floor")]
     first = [core.current for core in cores]
+    asyncio.run(_another_core_key(here.world))
     wait_until(
         lambda: all(core.other() is None and core.current != was for core, was in zip(cores, first, strict=True))
     )
