@@ -3,6 +3,7 @@
 | attack | build without | what names it |
 |---|---|---|
 | a forged source | tags | authentication_failures, refused_by_address |
+| a source, by a receiver that was removed and kept all its keys | generations | authentication_failures |
 | DATA, TOKEN, JOIN of another market with the same keys | market ids | another_market |
 | DATA and TOKEN of another stripe | stripe ids | unaddressed |
 | a vote of an earlier ballot, by a server | ballots in votes | refused_signatures: join |
@@ -38,6 +39,9 @@ from isocast.ring.receiver import Receiver
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.hosts.receiver import ReceiverHost
 from isocast.runtime.hosts.roster_following import RosterFollower
+from isocast.runtime.hosts.source import SourceHost
+from isocast.runtime.market import core_keys
+from isocast.runtime.market.core_keys import CoreKeys
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.roster_files import save_revocation
 from isocast.runtime.market.roster_making import (
@@ -66,6 +70,8 @@ CALM = {"timing": {"detect": "60ms", "process": "200ms"}}
 """A ring that re-forms because a busy machine was late says nothing about an attack."""
 SETTINGS = {**CALM, "network": {"filter": "off"}}
 """What the kernel would drop is judged by the nodes: the filter is a defence of its own, see test_floods."""
+BRISK: dict[str, dict[str, object]] = {"timing": {"detect": "20ms", "process": "50ms"}}
+"""A new roster counts some fifteen tokens later."""
 _NUMBER_AT = slice(28, 36)
 """Of the message, in a frame of DATA."""
 _IDS = count(1)
@@ -220,6 +226,71 @@ def test_a_forged_source_is_refused_and_its_address_named(market: Scene) -> None
         assert host is not None
         assert market.thief.plan.address in host.driver.channels.noise.loudest()
     assert not market.counters("a").unopened_payloads
+
+
+# ---- a receiver that was removed, and kept the sources' keys
+
+
+async def _another_core_key(world: World) -> None:
+    assert renew_roster(world.market, RosterWish(new_core_key=True)) is not None
+    await RosterChange(world.market).apply()
+
+
+def core_keys_of(here: Scene, name: str) -> CoreKeys:
+    host = here.world.nodes[name].host
+    assert isinstance(host, ReceiverHost | SourceHost)
+    keys = host._context.keys.core_keys  # noqa: SLF001
+    assert keys is not None
+    return keys
+
+
+def removed(here: Scene) -> Callable[[], None]:
+    """Those who remain have another core key; the source's next message, by all the keys that a receiver had before."""
+    kept = here.thief.keys
+    cores = [core_keys_of(here, name) for name in (*RECEIVERS, "floor")]
+    first = [core.current for core in cores]
+    asyncio.run(_another_core_key(here.world))
+    wait_until(
+        lambda: all(core.other() is None and core.current != was for core, was in zip(cores, first, strict=True))
+    )
+    here.thief.learn()
+    here.publish()
+    here.until_everywhere()
+    wait_until(lambda: here.thief.packets(Data))
+    last = here.thief.packets(Data)[-1]
+    forged = Data(last.stripe, last.epoch, last.sender, last.number + 1, last.base, last.payload)
+    frame = encode(forged, kept, here.world.market.id)
+    return lambda: here.thief.send_frame(frame, here.world.market.data_group())
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core key before is heard for three seconds, not for a minute."""
+    monkeypatch.setattr(core_keys, "FORMER_S", 3.0)
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_without_generations_a_receiver_that_was_removed_speaks_as_a_source(tmp_path: Path) -> None:
+    with scene(tmp_path, "generations", **BRISK) as here:
+        source = here.world.nodes["floor"].host
+        assert source is not None
+        source.driver.failed = lambda _: None  # It finds out, and ends its incarnation.
+        until_after(removed(here), lambda: any(here.counters(name).unopened_payloads for name in ("a", "c")))
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_receiver_that_was_removed_speaks_as_no_source_and_is_counted(tmp_path: Path) -> None:
+    def failures(counters: NodeCounters) -> int:
+        return counters.authentication_failures
+
+    with scene(tmp_path, **BRISK) as here:
+        attack = removed(here)
+        before = counts(here, failures)
+        attack()
+        until_counted(here, failures, before)
+        here.publish()
+        here.until_everywhere()
+        assert not any(here.counters(name).unopened_payloads for name in RECEIVERS)
 
 
 # ---- replays: of another market, another stripe, another ballot, another version
@@ -521,10 +592,6 @@ async def _rotate(world: World) -> None:
     request = read_request(make_request("b", rotate_identity(world.market, "b")))
     assert renew_roster(world.market, RosterWish((request,))) is not None
     await RosterChange(world.market).apply()
-
-
-BRISK: dict[str, dict[str, object]] = {"timing": {"detect": "20ms", "process": "50ms"}}
-"""A new roster counts some fifteen tokens later."""
 
 
 def rotated(here: Scene) -> Callable[[], None]:

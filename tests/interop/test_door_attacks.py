@@ -5,6 +5,8 @@
 | a floor's visitor with the stolen key of its source | door identities | refused_signatures: door, an alarm |
 | a receiver's checkpoint for the thief of the core key | door identities | refused_signatures: door, an alarm |
 | a door that has the stolen key, and a certificate of the market's authority | door identities | the visitor's error |
+| the same, where doors ask for no identities | pins | refused_certificates: unpinned, an alarm |
+| a status page that has a certificate of the authority, for the token of every page | pins | the visitor's error |
 | words put into an open connection, with the stolen key | keys of connections | the door's alarm: a wrong tag |
 | an identity that was revoked | revocations | refused_signatures: door, an alarm |
 """
@@ -29,10 +31,13 @@ from isocast.runtime.hosts.retransmit import ArchiveDoor
 from isocast.runtime.market.certificates import certify_service
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market, SecuritySettings
+from isocast.runtime.market.pins import CertificateFault
 from isocast.runtime.market.roster_making import revocation_of
-from isocast.runtime.net.door import Door, DoorRefusedError, Doorway, Visit, visit
+from isocast.runtime.market.tls_files import certificate_paths, read_status_token
+from isocast.runtime.net.door import CertificateRefusedError, Door, DoorRefusedError, Doorway, Visit, visit
 from isocast.runtime.net.door_keys import core_door_key, core_visitor, publish_door_key
-from isocast.runtime.net.tls import server_tls
+from isocast.runtime.net.tls import ServerTls
+from isocast.runtime.watch.status import node_target, poll
 from isocast.terms.ids import Label, source_id
 from isocast.wire.door import (
     LENGTH,
@@ -202,7 +207,8 @@ def publish_at_impostor(market: Market) -> list[Publish]:
             await guest.send(Accepted(tuple([Label(FLOOR, 1) for _ in message.batches])))
 
     async def work() -> None:
-        door = Door({NAME: stolen_key(market)}.get, serve, tls=server_tls(market, plan), doorway=way)
+        tls = ServerTls(*certificate_paths(market, "floor"))
+        door = Door({NAME: stolen_key(market)}.get, serve, tls=tls, doorway=way)
         await door.open(plan.address, plan.tcp_port)
         try:
             async with Publisher(market, "floor", patience_s=60) as publisher:
@@ -216,14 +222,90 @@ def publish_at_impostor(market: Market) -> list[Publish]:
 
 def test_without_identities_a_false_door_takes_what_a_floor_publishes(tmp_path: Path) -> None:
     market = new_market(tmp_path, SMALL, {"network": {"tls": "on"}})
-    with without("door identities"):
+    with without("door identities", "pins"):
         assert publish_at_impostor(market)
 
 
 def test_a_false_door_with_key_and_certificate_is_found_out(tmp_path: Path) -> None:
     market = new_market(tmp_path, SMALL, {"network": {"tls": "on"}})
-    with pytest.raises(PublishRefusedError, match="has the key of the door without its identity"):
+    with without("pins"), pytest.raises(PublishRefusedError, match="has the key of the door without its identity"):
         publish_at_impostor(market)
+
+
+# ---- a door's peer with the wrong certificate: one of the market's authority, whose key was stolen
+
+
+WITHOUT_IDENTITIES = {"network": {"tls": "on"}, "security": {"doors": "key"}}
+
+
+def test_without_pins_a_false_door_with_any_certificate_of_the_authority_takes_what_is_published(
+    tmp_path: Path,
+) -> None:
+    market = new_market(tmp_path, SMALL, WITHOUT_IDENTITIES)
+    with without("pins"):
+        assert publish_at_impostor(market)
+
+
+def test_a_false_door_with_a_certificate_that_nobody_pinned_hears_not_a_word(tmp_path: Path) -> None:
+    market = new_market(tmp_path, SMALL, WITHOUT_IDENTITIES)
+    with pytest.raises(PublishRefusedError, match="is not one that roster 1 pins for floor"):
+        publish_at_impostor(market)
+
+
+@pytest.mark.parametrize("defence", ["", "pins"])
+def test_a_wrong_certificate_is_counted_and_named_by_the_node_that_was_shown_it(tmp_path: Path, defence: str) -> None:
+    """Receiver a fetches from b, at whose address the thief stands: with pins it does not even say its name."""
+    market = new_market(tmp_path, SMALL, WITHOUT_IDENTITIES)
+    around, visited = Surroundings(market, "a"), list[str]()
+    certify_service(market, "b", [market.node("b").address])
+
+    async def serve(guest: Visit) -> None:
+        visited.append(guest.name)
+
+    async def attack() -> None:
+        name, plan = core_visitor(market.node("a")), market.node("b")
+        key = core_door_key(market, load_keys(market, plan), name)
+        assert key is not None
+        door = Door({name: key}.get, serve, tls=ServerTls(*certificate_paths(market, "b")))
+        await door.open(plan.address, plan.tcp_port)
+        try:
+            with nullcontext() if defence else pytest.raises(CertificateRefusedError, match="nobody renewed it"):
+                await (await around.context().visit(plan, name, key)).close()
+            await eventually(lambda: bool(visited) or not defence)
+        finally:
+            await door.close()
+
+    with without(defence) if defence else nullcontext():
+        run(attack)
+    assert visited == ([core_visitor(market.node("a"))] if defence else [])
+    assert around.counters.refused_certificates == ({} if defence else {CertificateFault.UNPINNED: 1})
+    assert around.codes == ([] if defence else ["certificate-b"])
+
+
+@pytest.mark.parametrize("defence", ["", "pins"])
+def test_a_false_page_is_not_shown_the_token(tmp_path: Path, defence: str) -> None:
+    market = new_market(tmp_path, SMALL, {"network": {"tls": "on"}})
+    plan, heard = market.node("a"), list[bytes]()
+    certify_service(market, "a", [plan.address])
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            heard.append(await reader.read(4_096))
+        writer.close()
+
+    async def attack() -> str:
+        page = ServerTls(*certificate_paths(market, "a")).context
+        server = await asyncio.start_server(take, plan.address, 0, ssl=page)
+        target = replace(node_target(market, plan), port=server.sockets[0].getsockname()[1])
+        (found,) = await poll([target], seconds=20)
+        server.close()
+        await server.wait_closed()
+        return found.trouble
+
+    with without(defence) if defence else nullcontext():
+        trouble = run(attack)
+    assert (read_status_token(market).encode() in b"".join(heard)) is bool(defence)
+    assert ("is not one that roster 1 pins for a" in trouble) is not bool(defence)
 
 
 # ---- whoever holds the key between the two, without TLS

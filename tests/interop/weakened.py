@@ -21,7 +21,8 @@ from isocast.ring.answers import Answering
 from isocast.ring.court import Court, Evidence
 from isocast.ring.notary import Notary
 from isocast.ring.receiver import Receiver
-from isocast.runtime.net import channels
+from isocast.runtime.market.core_keys import CoreKeys
+from isocast.runtime.net import channels, tls
 from isocast.runtime.net.channels import Channels, Reception
 from isocast.security import identities, signing
 from isocast.security.door_identities import DoorHand, EphemeralKey
@@ -169,6 +170,16 @@ def _keys_of_connections(patch: Patch) -> None:
     patch.setattr(EphemeralKey, "agree", lambda _self, _other, key: key)
 
 
+def _generations(patch: Patch) -> None:
+    """Sources are known by the keys that the market began with, whatever rosters bring."""
+    patch.setattr(CoreKeys, "generation", lambda _self, _key: None)
+
+
+def _pins(patch: Patch) -> None:
+    """Every certificate of the market's authority is believed."""
+    patch.setattr(tls, "pin_trouble", lambda _market, _name, _digest: None)
+
+
 _DEFENCES: dict[str, Callable[[Patch], None]] = {
     "filter": _filter,
     "tags": _tags,
@@ -186,6 +197,8 @@ _DEFENCES: dict[str, Callable[[Patch], None]] = {
     "answered once": _answered,
     "door identities": _door_identities,
     "keys of connections": _keys_of_connections,
+    "generations": _generations,
+    "pins": _pins,
 }
 
 

@@ -69,6 +69,7 @@ def test_what_was_signed_is_read() -> None:
 
 
 _KEYS = st.binary(min_size=32, max_size=32)
+_PINS = st.lists(_KEYS, max_size=2, unique=True).map(tuple)
 _NAMES = st.text("abcdefé-", min_size=1, max_size=20)
 
 
@@ -90,7 +91,7 @@ def rosters(draw: st.DrawFn) -> Roster:
                 begin,
                 draw(st.integers(begin + 1, (1 << 64) - 1)),
                 tuple(sorted(draw(st.sets(st.integers(0, 65_535), max_size=3)))),
-                draw(st.just(b"") | _KEYS),
+                draw(_PINS),
                 draw(st.just(b"") | st.binary(min_size=48, max_size=48)),
             )
         )
@@ -102,7 +103,7 @@ def rosters(draw: st.DrawFn) -> Roster:
         publics[1],
         draw(_KEYS.filter(any)),
         tuple(sorted(draw(st.sets(_KEYS, max_size=3)))),
-        draw(st.just(b"") | _KEYS),
+        draw(_PINS),
         draw(st.just(b"") | _KEYS),
     )
 
@@ -165,7 +166,7 @@ def test_no_cut_roster_is_accepted(length: int) -> None:
         ),
         (
             SIGNED,
-            {"previous": a_roster(ca=bytes(32))},
+            {"previous": a_roster(authorities=(bytes(32),))},
             "another roster 1 is in force: the root signed two with one serial; make number 2 from the one in force",
         ),
         (
@@ -174,7 +175,7 @@ def test_no_cut_roster_is_accepted(length: int) -> None:
             "roster 3 does not follow 1: bring those between into force first",
         ),
         (
-            sign_roster(next_roster(a_roster(ca=bytes(32))), ROOT),
+            sign_roster(next_roster(a_roster(authorities=(bytes(32),))), ROOT),
             {"previous": FIRST},
             "roster 2 does not continue roster 1: make it again from the one in force",
         ),
@@ -195,7 +196,8 @@ def test_each_refusal_says_what_to_do(raw: bytes, others: dict[str, Any], senten
         ({"serial": 0}, "a serial is from 1"),
         ({"serial": 2}, "names the digest of the one before"),
         ({"name": ""}, "a market's name has 1 to 200 bytes"),
-        ({"ca": b"x"}, "a pin or an ephemeral key has 32 bytes"),
+        ({"authorities": (b"x",)}, "the CA has up to 2 pins of 32 bytes"),
+        ({"ephemeral": b"x"}, "an ephemeral key has 32 bytes"),
         ({"revoked": (bytes(32), bytes(32))}, "revoked keys have 32 bytes each, ascending"),
         ({"members": (LONDON, LONDON)}, "members stand by id, each once"),
         ({"members": (LONDON, replace(LONDON, node=2))}, "two members have the same name"),
@@ -205,7 +207,9 @@ def test_each_refusal_says_what_to_do(raw: bytes, others: dict[str, Any], senten
         ({"members": (replace(LONDON, public=b""),)}, "public keys have 32 bytes"),
         ({"members": (replace(LONDON, not_after_ns=100),)}, "counts from an instant until a later one"),
         ({"members": (replace(LONDON, stripes=(1, 0)),)}, "up to 255 stripes, ascending"),
-        ({"members": (replace(LONDON, certificate=b"x"),)}, "the pin of a certificate has 32 bytes"),
+        ({"members": (replace(LONDON, certificates=(b"x",)),)}, "up to 2 pins of 32 bytes, each once"),
+        ({"members": (replace(LONDON, certificates=(bytes(32), bytes(32))),)}, "up to 2 pins of 32 bytes, each once"),
+        ({"members": (replace(LONDON, sealed_core=b"x"),)}, "a sealed key has 48 bytes"),
     ],
 )
 def test_a_roster_that_breaks_a_rule_is_neither_made_nor_signed(others: dict[str, Any], rule: str) -> None:
@@ -226,7 +230,7 @@ def test_the_next_roster_continues_the_one_before() -> None:
     assert second.follows(FIRST)
     assert not FIRST.follows(second)
     assert not second.follows(second)
-    assert not next_roster(a_roster(ca=bytes(32))).follows(FIRST)
+    assert not next_roster(a_roster(authorities=(bytes(32),))).follows(FIRST)
     forgetful = replace(next_roster(second), revoked=())
     assert not forgetful.follows(second), "a revoked key does not come back"
     assert read_roster(sign_roster(second, ROOT), previous=FIRST) == second
@@ -380,7 +384,7 @@ def test_a_book_that_is_restored_knows_again_what_counted_when() -> None:
 
 
 def test_rosters_of_another_branch_are_no_past() -> None:
-    other = next_roster(a_roster(ca=bytes(32)))
+    other = next_roster(a_roster(authorities=(bytes(32),)))
     book = RosterBook(next_roster(SECOND), past=(FIRST, other))
     assert book.of_serial(2) is None
     assert book.of_serial(1) is None, "nor what a gap leads to"

@@ -68,7 +68,9 @@ def init(*, config: ConfigAtRest = None, json: Flag = False) -> int:
 
     isocast certs node london --config market.toml
 
-Run it where tls/ca.key is, copy london.crt and london.key to where the node runs, and restart it.
+Run it where tls/ca.key is, and copy london.crt and london.key to where the node runs: it shows them from the next
+connection on. Where the roster pins certificates, the next roster pins both, the old one and the new one, and is in
+force everywhere before those two files are copied. With root.key here it is made at once.
 """
 )
 def node(
@@ -86,10 +88,33 @@ def node(
     """
     from isocast.runtime.market.certificates import renew_certificate
 
-    made = renew_certificate(_market(config), name, days=days)
+    market = _market(config)
+    made = renew_certificate(market, name, days=days)
+    for said in _pin_renewed(market, name):
+        line(said)
     key = made.path.with_suffix(".key").name
-    line(f"{made.path} is new: copy it and {key} to the machine of {name}, and restart that node.")
+    line(f"{made.path} is new: copy it and {key} to the machine of {name}, which shows it from then on.")
     return 0
+
+
+def _pin_renewed(market: Market, name: str) -> tuple[str, ...]:
+    """A market that pins certificates pins the new one beside the old one, where its root is; what people do next."""
+    from isocast.runtime.market.pins import pinning_roster
+    from isocast.runtime.market.roster_files import ROOT
+    from isocast.runtime.market.roster_making import RosterWish, renew_roster
+
+    before = pinning_roster(market)
+    if before is None or before.by_name(name) is None:
+        return ()
+    if not (market.keys_directory / ROOT).exists():
+        return (f"First, where root.key is, with {name}.crt: isocast keys roster --pin {name}; isocast keys apply",)
+    roster = renew_roster(market, RosterWish(pin=(name,)))
+    if roster is None:
+        return ()
+    return (
+        f"Roster {roster.serial} pins it beside the one before. First: roster.bin to every machine; isocast keys apply",
+        f"Last, when {name} shows the new one: isocast keys roster --pin {name} --pin-only; isocast keys apply",
+    )
 
 
 @app.command(
@@ -139,9 +164,12 @@ def certify(service: str, role: str, hosts: Sequence[str], market: Market, days:
     if not hosts:
         raise ConfigurationError("command line", "HOSTS", f"name the {role}'s machine, such as {role}.example")
     made = certify_service(market, service, hosts, days=days)
+    pinning = _pin_renewed(market, service)
     if as_json:
         show_json({"certificate": str(made.path), "private_key": str(made.path.with_suffix(".key")), "hosts": hosts})
     else:
+        for said in pinning:
+            line(said)
         line(f"{made.path} is new, for {', '.join(hosts)}: copy it and its .key to the machine of the {role}.")
     return 0
 

@@ -86,6 +86,11 @@ def check(file: Path, /, *, json: Flag = False) -> int:
         from isocast.runtime.edge.narrow.plan_change import edge_advice
 
         warnings = (*warnings, *edge_advice(reading.market))
+    from isocast.runtime.market.pins import pinning_state
+
+    pinning = pinning_state(reading.market)
+    if pinning is not None and pinning.change:
+        warnings = (*warnings, f"{pinning.found}: {pinning.change}")
     if json:
         show_json(market_as_json(reading.market, warnings))
     else:

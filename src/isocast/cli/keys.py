@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time_ns
@@ -18,7 +19,7 @@ from isocast.terms.quantities import counted
 if TYPE_CHECKING:
     from isocast.runtime.market.key_files import KeyFile
     from isocast.runtime.market.model import Market, NodePlan
-    from isocast.runtime.market.roster_making import IdentityRequest
+    from isocast.runtime.market.roster_making import IdentityRequest, RosterWish
     from isocast.security.roster import RosterBook, RosterMember
 
 __all__ = ["app"]
@@ -34,6 +35,8 @@ _NAMES_SHOWN = 6
 _REQUEST_BYTES_MAX = 1_024
 _DAY_NS = 86_400 * 10**9
 _EVERYBODY = "all"
+_PIN_SHOWN = 16
+"""Of a certificate's hash, as isocast certs show has it."""
 
 
 @app.command(
@@ -137,6 +140,7 @@ def show(*, config: ConfigAtRest = None, json: Flag = False) -> int:
                 "root": fingerprint_of(roster.root),
                 "revoke_key": fingerprint_of(roster.revoke_key),
                 "brings_core_key": bool(roster.ephemeral),
+                "authorities": [pin.hex() for pin in roster.authorities],
                 "revoked": [fingerprint_of(public) for public in roster.revoked],
                 "members": [dict(zip(_MEMBER_FIELDS, row, strict=True)) for row in rows],
             }
@@ -145,10 +149,12 @@ def show(*, config: ConfigAtRest = None, json: Flag = False) -> int:
     head = f"{roster.name}: roster {roster.serial}, root {fingerprint_of(roster.root)}"
     show_table(f"{head}, revoke key {fingerprint_of(roster.revoke_key)}", _MEMBER_FIELDS, rows)
     line(f"{counted(len(rows), 'identity', 'identities')}, {counted(len(roster.revoked), 'key')} revoked for good.")
+    pins = " ".join(pin.hex()[:_PIN_SHOWN] for pin in roster.authorities) or "none"
+    line(f"Certificates of the authority that count: {pins}." if roster.pins else "It pins no certificate.")
     return 0
 
 
-_MEMBER_FIELDS = ("name", "role", "stripes", "fingerprint", "from", "until", "state")
+_MEMBER_FIELDS = ("name", "role", "stripes", "fingerprint", "from", "until", "state", "certificate")
 
 
 def _listing(book: RosterBook, member: RosterMember, now_ns: int) -> tuple[str, ...]:
@@ -165,7 +171,35 @@ def _listing(book: RosterBook, member: RosterMember, now_ns: int) -> tuple[str, 
         f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d}" for ns in (member.not_before_ns, member.not_after_ns)
     ]
     stripes = " ".join(map(str, member.stripes))
-    return (member.name, member.role.label, stripes, fingerprint_of(member.public), *times, state)
+    pins = " ".join(pin.hex()[:_PIN_SHOWN] for pin in member.certificates) or "–"
+    return (member.name, member.role.label, stripes, fingerprint_of(member.public), *times, state, pins)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """Which certificates the next roster pins."""
+
+    pin: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None
+    """Whose certificate of tls/ here, with the authority's, to pin beside the one before: names, or all that are."""
+    pin_only: Flag = False
+    """With --pin: the one that was pinned before counts no more."""
+    unpin: Flag = False
+    """Pin nothing any more: every certificate of the market's authority counts."""
+
+    def added(self, market: Market, wish: RosterWish) -> RosterWish:
+        """To what the roster shall change besides; ConfigurationError for options that do not go together."""
+        from isocast.runtime.market.roster_making import certified
+
+        if self.pin_only and not self.pin:
+            raise ConfigurationError("command line", "--pin-only", "needs --pin, which says whose certificates")
+        if self.unpin and self.pin:
+            raise ConfigurationError("command line", "--unpin", "pins nothing any more: leave out --pin, or this")
+        names = certified(market) if self.pin == [_EVERYBODY] else tuple(self.pin or ())
+        return replace(wish, pin=names, pin_only=self.pin_only, unpin=self.unpin)
+
+
+_NO_PINS = Pins()
 
 
 @app.command(
@@ -175,7 +209,12 @@ def _listing(book: RosterBook, member: RosterMember, now_ns: int) -> tuple[str, 
 
     isocast keys roster --config market.toml --add tokyo.request
 
+    isocast keys roster --config market.toml --pin all
+
     isocast keys roster --config market.toml --unsigned next.roster
+
+Certificates that are pinned are the only ones that doors and pages may show. --pin keeps the one that was pinned before
+as well, so that nobody is refused while a node changes over; --pin with --pin-only ends that.
 """
 )
 def roster(
@@ -187,6 +226,7 @@ def roster(
     new_revoke_key: Flag = False,
     new_core_key: Flag = False,
     unsigned: Path | None = None,
+    pins: Pins = _NO_PINS,
 ) -> int:
     """Make the next roster: it lists whom the market's file has, and takes away for good what was revoked.
 
@@ -209,6 +249,8 @@ def roster(
         Bring another core key even if the same nodes may have it: the old one was copied.
     unsigned
         Write the roster to this file instead, for `isocast keys sign` where root.key is.
+    pins
+        Which certificates count.
     """
     from isocast.runtime.market.roster_files import ROOT, has_roster, load_roster
     from isocast.runtime.market.roster_making import (
@@ -230,13 +272,16 @@ def roster(
     names = [signer.name for signer in signers(market)] if extend == [_EVERYBODY] else extend or []
     requests = tuple([_request(path) for path in add or ()])
     revoke_key = replace_revoke_key(market).public if new_revoke_key else b""
-    wish = RosterWish(
-        requests,
-        tuple(names),
-        days * _DAY_NS,
-        revoke_key,
-        keep_revocations=not new_revoke_key,
-        new_core_key=new_core_key,
+    wish = pins.added(
+        market,
+        RosterWish(
+            requests,
+            tuple(names),
+            days * _DAY_NS,
+            revoke_key,
+            keep_revocations=not new_revoke_key,
+            new_core_key=new_core_key,
+        ),
     )
     made = renew_roster(market, wish) if unsigned is None else next_roster(market, wish, time_ns())
     if made is None:

@@ -39,6 +39,7 @@ def run(  # noqa: PLR0913 - where, who, what, and where to
     url: str,
     *,
     ca: Path | None = None,
+    roster: Path | None = None,
     name: Annotated[str | None, Parameter(name="--as")] = None,
     password_file: Path | None = None,
     plan: str | None = None,
@@ -57,6 +58,8 @@ def run(  # noqa: PLR0913 - where, who, what, and where to
         Of the box office: https://HOST:PORT.
     ca
         The CA of the market, in PEM; left out, those that this machine believes.
+    roster
+        The market's roster.bin: the office's certificate must be the one that it pins.
     name
         Who buys, as the office knows you.
     password_file
@@ -78,7 +81,7 @@ def run(  # noqa: PLR0913 - where, who, what, and where to
     """
     from isocast.runtime.box_office.client import OfficeClient
 
-    client = OfficeClient(url, ca)
+    client = OfficeClient(url, ca, roster)
     if name is None:
         return _list_plans(client, as_json=json)
     if renew and out is None:

@@ -43,6 +43,8 @@ class Purpose(Enum):
     """Who may come in by TCP."""
     PERIOD = b"isocast period"
     """What the keys of a period's services are derived from (`subscriptions`)."""
+    GENERATION = b"isocast generati"
+    """What a core key adds to the tag keys of sources: whoever lacks it cannot make them."""
     FINGERPRINT = b"isocast print"
     """What people compare to see that two files hold the same key."""
 
@@ -123,14 +125,33 @@ class EdgeKeyring(_Keyring):
 class CoreKeyring(_Keyring):
     """Whom the core may hear: its own nodes by the core key, each source by a key of its own.
 
-    All incarnations of a source share its file; each has a tag key of its own, made when it is first heard of.
+    All incarnations of a source share its file; each has a tag key of its own, made when it is first heard of. A core
+    key that a roster brought is the next generation of them all: both secrets are needed to make a source's tag, so a
+    receiver that was removed, and kept the sources' keys, tags nothing any more.
     """
 
-    def __init__(self, core: SecretKey | None, members: Iterable[NodeId], sources: Mapping[int, SecretKey]) -> None:
-        """`members`: sites, servers and retransmit servers; `sources`: keys by source number."""
+    def __init__(
+        self,
+        core: SecretKey | None,
+        members: Iterable[NodeId],
+        sources: Mapping[int, SecretKey],
+        generation: SecretKey | None = None,
+    ) -> None:
+        """`members`: sites, servers and retransmit servers; `sources`: keys by source number.
+
+        `generation`: the core key, where a roster brought it; None: the sources' keys are what the market began with.
+        """
         super().__init__(core, members)
         self._sources = dict(sources)
+        self._generation = generation
         self._heard: dict[int, list[NodeId]] = {}
+
+    def turn_sources(self, generation: SecretKey | None) -> None:
+        """From now on sources are known by the tag keys of this generation."""
+        self._generation = generation
+        for node in [node for heard in self._heard.values() for node in heard]:
+            del self[node]
+        self._heard.clear()
 
     def __missing__(self, node: NodeId) -> bytes:
         number = node >> _INCARNATION_BITS
@@ -139,5 +160,9 @@ class CoreKeyring(_Keyring):
         if len(heard) == _INCARNATIONS_KEPT:
             del self[heard.pop(0)]
         heard.append(node)
-        key = self[node] = secret.derive(Purpose.TAG, node)
+        key = secret.derive(Purpose.TAG, node)
+        if self._generation is not None:
+            added = self._generation.derive(Purpose.GENERATION, node)
+            key = blake2b(key, digest_size=KEY_BYTES, key=added, person=Purpose.GENERATION.value).digest()
+        self[node] = key
         return key

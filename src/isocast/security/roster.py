@@ -5,17 +5,18 @@ after the one before and names that one's digest, so that rosters are a chain wi
 public key away at once, signed by the root or by a key that can do nothing else.
 
     roster      "ICRO" | version 1 | length of the body 4 | body | signature of the root 64, or nothing: not signed yet
-    body        root 32 | serial 8 | digest of the one before 32 | revoke key 32 | name | pin of the CA | ephemeral key
+    body        root 32 | serial 8 | digest of the one before 32 | revoke key 32 | name | pins of the CA | ephemeral key
                 | how many members 4 | members, by id | how many revoked keys 4 | revoked keys 32 each, ascending
-    member      id 8 | role 1 | from 8 | until 8 | public key 32 | exchange key 32 | name | certificate
+    member      id 8 | role 1 | from 8 | until 8 | public key 32 | exchange key 32 | name | pins
                 | sealed core key | how many stripes 1 | stripes 2 each, ascending
     revocation  "ICRV" | version 1 | market 32 | id 8 | public key 32 | time 8 | by 1 | signature 64
 
 A control entry puts a roster into force: its subject is the serial, its body the digest 32 | effective token 8,
 little-endian as all of a packet.
 
-Integers are big-endian; a name, pin, certificate, ephemeral or sealed key has its length before it, in one byte. Every
-roster has one spelling. Sources are listed without their incarnation.
+Integers are big-endian; a name, pins, an ephemeral or sealed key have their length before them, in one byte. A pin is
+the SHA-256 of a certificate; two are together while a certificate is renewed, the newest first. Every roster has one
+spelling. Sources are listed without their incarnation.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ __all__ = [
     "MEMBERS_MAX",
     "NAME_MAX",
     "NO_ROSTER",
+    "PINS_MAX",
     "ROSTER_BYTES_MAX",
     "Revocation",
     "Revoker",
@@ -68,6 +70,8 @@ MEMBERS_MAX: Final = 10_000
 """As many as a market file can name."""
 REVOKED_MAX: Final = 10_000
 NAME_MAX: Final = 200
+PINS_MAX: Final = 2
+"""Of one node, or of the CA: the newest certificate, and the one before while it is still shown."""
 STRIPES_MAX: Final = 255
 ROSTER_BYTES_MAX: Final = 10 << 20
 """10,000 members of at most 900 bytes and as many revoked keys; what is longer is not even looked at."""
@@ -130,8 +134,8 @@ class RosterMember:
     not_after_ns: int
     stripes: tuple[int, ...] = (0,)
     """Of the core, in which it has a process; it has one identity for all of them."""
-    certificate: bytes = b""
-    """SHA-256 of its TLS certificate; empty: none is pinned."""
+    certificates: tuple[bytes, ...] = ()
+    """SHA-256 of each TLS certificate that it may show, the newest first; empty: none is pinned."""
     sealed_core: bytes = b""
     """The core key, for it alone; empty: it has none."""
 
@@ -157,8 +161,8 @@ class Roster:
     """Digest of the roster before."""
     revoked: tuple[bytes, ...] = ()
     """Public keys that never count again, ascending."""
-    ca: bytes = b""
-    """SHA-256 of the certificate of the market's CA; empty: none is pinned."""
+    authorities: tuple[bytes, ...] = ()
+    """SHA-256 of each certificate of the market's CA, the newest first; empty: none is pinned."""
     ephemeral: bytes = b""
     """The public key that sealed the core key to the members; empty: it is not sealed here."""
 
@@ -179,7 +183,7 @@ class Roster:
         return b"".join(
             (
                 _HEAD.pack(self.root, self.serial, self.previous, self.revoke_key),
-                *(_counted(field) for field in (self.name.encode(), self.ca, self.ephemeral)),
+                *(_counted(field) for field in (self.name.encode(), b"".join(self.authorities), self.ephemeral)),
                 _COUNT.pack(len(self.members)),
                 *map(_member_bytes, self.members),
                 _COUNT.pack(len(self.revoked)),
@@ -215,6 +219,11 @@ class Roster:
     @cached_property
     def _publics(self) -> frozenset[bytes]:
         return frozenset(member.public for member in self.members)
+
+    @cached_property
+    def pins(self) -> bool:
+        """Whether it says which certificates count at all."""
+        return bool(self.authorities) or any(member.certificates for member in self.members)
 
     def is_revoked(self, public: bytes) -> bool:
         """Whether this roster takes a key away."""
@@ -258,8 +267,10 @@ def _fault(roster: Roster) -> str:
         return "every roster but the first names the digest of the one before"
     if not 0 < len(roster.name.encode()) <= NAME_MAX:
         return f"a market's name has 1 to {NAME_MAX} bytes"
-    if len(roster.ca) not in (0, _DIGEST_BYTES) or len(roster.ephemeral) not in (0, IDENTITY_BYTES):
-        return "a pin or an ephemeral key has 32 bytes, or none"
+    if not _are_pins(roster.authorities):
+        return f"the CA has up to {PINS_MAX} pins of 32 bytes, each once"
+    if len(roster.ephemeral) not in (0, IDENTITY_BYTES):
+        return "an ephemeral key has 32 bytes, or none"
     if len(roster.members) > MEMBERS_MAX or len(roster.revoked) > REVOKED_MAX:
         return f"a roster has at most {MEMBERS_MAX:,} members and {REVOKED_MAX:,} revoked keys"
     if any(len(key) != IDENTITY_BYTES for key in roster.revoked) or not _ascends(roster.revoked):
@@ -289,12 +300,18 @@ def _member_fault(member: RosterMember) -> str:
         return f"{who}: public keys have {IDENTITY_BYTES} bytes"
     if not 0 <= member.not_before_ns < member.not_after_ns < 1 << 64:
         return f"{who} counts from an instant until a later one"
-    if len(member.certificate) not in (0, _DIGEST_BYTES) or len(member.sealed_core) not in (0, _SEALED_CORE_BYTES):
-        return f"{who}: the pin of a certificate has 32 bytes and a sealed key 48, or none"
+    if not _are_pins(member.certificates):
+        return f"{who} has up to {PINS_MAX} pins of 32 bytes, each once"
+    if len(member.sealed_core) not in (0, _SEALED_CORE_BYTES):
+        return f"{who}: a sealed key has 48 bytes, or none"
     stripes = member.stripes
     if len(stripes) > STRIPES_MAX or not _ascends(stripes) or any(not 0 <= stripe < 1 << 16 for stripe in stripes):
         return f"{who} has up to {STRIPES_MAX} stripes, ascending"
     return ""
+
+
+def _are_pins(pins: tuple[bytes, ...]) -> bool:
+    return len(set(pins)) == len(pins) <= PINS_MAX and all(len(pin) == _DIGEST_BYTES for pin in pins)
 
 
 def _ascends(values: Iterable[int] | Iterable[bytes]) -> bool:
@@ -313,7 +330,7 @@ def _member_bytes(member: RosterMember) -> bytes:
     head = _MEMBER.pack(
         member.node, member.role, member.not_before_ns, member.not_after_ns, member.public, member.exchange
     )
-    fields = (member.name.encode(), member.certificate, member.sealed_core)
+    fields = (member.name.encode(), b"".join(member.certificates), member.sealed_core)
     stripes = b"".join(_STRIPE.pack(stripe) for stripe in member.stripes)
     return head + b"".join(map(_counted, fields)) + bytes((len(member.stripes),)) + stripes
 
@@ -346,6 +363,11 @@ class _Reader:
     def counted(self) -> bytes:
         return self.bytes_of(self.bytes_of(1)[0])
 
+    def pins(self) -> tuple[bytes, ...]:
+        """What is left over makes a pin that is too short, and no roster."""
+        whole = self.counted()
+        return tuple([whole[at : at + _DIGEST_BYTES] for at in range(0, len(whole), _DIGEST_BYTES)])
+
     @property
     def is_at_end(self) -> bool:
         return self._at == len(self._raw)
@@ -353,7 +375,7 @@ class _Reader:
 
 def _read_member(reader: _Reader) -> RosterMember:
     node, role, not_before, not_after, public, exchange = reader.take(_MEMBER)
-    name, certificate, sealed = reader.counted(), reader.counted(), reader.counted()
+    name, certificates, sealed = reader.counted(), reader.pins(), reader.counted()
     stripes = [reader.take(_STRIPE)[0] for _ in range(reader.bytes_of(1)[0])]
     return RosterMember(
         node=int(node),
@@ -364,7 +386,7 @@ def _read_member(reader: _Reader) -> RosterMember:
         not_before_ns=int(not_before),
         not_after_ns=int(not_after),
         stripes=tuple(map(int, stripes)),
-        certificate=certificate,
+        certificates=certificates,
         sealed_core=sealed,
     )
 
@@ -374,7 +396,7 @@ def _read_body(body: bytes) -> Roster:
     reader = _Reader(body)
     try:
         root, serial, previous, revoke_key = reader.take(_HEAD)
-        name, ca, ephemeral = reader.counted(), reader.counted(), reader.counted()
+        name, authorities, ephemeral = reader.counted(), reader.pins(), reader.counted()
         count = reader.count()
         if count > MEMBERS_MAX:
             raise RosterError(f"this is no roster: {count:,} members, and {MEMBERS_MAX:,} are the most")
@@ -391,7 +413,7 @@ def _read_body(body: bytes) -> Roster:
             revoke_key=bytes(revoke_key),
             previous=bytes(previous),
             revoked=revoked,
-            ca=ca,
+            authorities=authorities,
             ephemeral=ephemeral,
         )
     except (error, IndexError, ValueError, LocalProtocolError) as reason:

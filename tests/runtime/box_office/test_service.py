@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from structlog.testing import capture_logs
 from tests.runtime.box_office.certificates import make_certificates
 from tests.runtime.box_office.offices import START, Clock, bought, close_all, office_at, opened, sqlite_in
 from tests.runtime.worlds import eventually
+from tests.security.rosters import ROOT, a_roster, member
 
 from isocast.runtime.box_office.client import OfficeClient, write_package
 from isocast.runtime.box_office.office import BoxOffice, Enrolment
@@ -24,11 +26,13 @@ from isocast.runtime.box_office.pages import OfficePages
 from isocast.runtime.box_office.payments import TEST_ACCEPTED, TEST_DECLINED
 from isocast.runtime.box_office.running import BOUNDS, serve_office
 from isocast.runtime.box_office.service import ROUTES, STATUSES, OfficeService, Who, openapi
-from isocast.runtime.market.tls_files import OFFICE
+from isocast.runtime.market.tls_files import OFFICE, certificate_digests
 from isocast.runtime.net.http import Answer, HttpServer, Request
 from isocast.runtime.net.sign_in import AttemptLimit
 from isocast.runtime.net.tls import service_tls
+from isocast.security.roster import RosterRole, sign_roster
 from isocast.terms.errors import ConfigurationError, OfficeError, OfficeFault, TransportError
+from isocast.terms.ids import BOX_OFFICE
 
 CARD = "4111111111111111"
 
@@ -364,10 +368,24 @@ def test_a_customer_over_tls_verifies_the_ca_and_writes_a_private_file(
     folder.mkdir()
     ca, certificate, key = make_certificates(folder)
 
+    def pinning(authority: Path, pin: bytes) -> Path:
+        """A roster that pins an authority, and a certificate as the office's."""
+        seller = member(BOX_OFFICE, "box-office", RosterRole.BOX_OFFICE, ())
+        listed = replace(seller, certificates=(pin,), not_after_ns=1 << 63)
+        roster = a_roster(members=(listed,), authorities=certificate_digests(authority))
+        path = tmp_path / "roster.bin"
+        path.write_bytes(sign_roster(roster, ROOT))
+        return path
+
     def customer(port: int) -> None:
         with pytest.raises(TransportError, match="give its CA by --ca"):
             OfficeClient(f"https://127.0.0.1:{port}").plans()
-        client = OfficeClient(f"https://127.0.0.1:{port}", ca)
+        place = f"https://127.0.0.1:{port}"
+        with pytest.raises(TransportError, match="is not one that roster 1 pins for box-office"):
+            OfficeClient(place, ca, pinning(ca, sha256(b"another").digest())).plans()
+        with pytest.raises(ConfigurationError, match="is not the authority that roster 1 pins"):
+            OfficeClient(place, ca, pinning(certificate, certificate_digests(certificate)[0]))
+        client = OfficeClient(place, ca, pinning(ca, certificate_digests(certificate)[0]))
         assert [plan["name"] for plan in client.plans()] == ["basic"]
         client.log_in("Ada", ada.password)
         client.buy("basic", key="k1", periods=1, instrument=TEST_ACCEPTED, renews=True)

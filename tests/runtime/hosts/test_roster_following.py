@@ -112,7 +112,7 @@ def test_a_restart_knows_again_since_when_it_counts(
 
 
 def test_a_roster_of_another_digest_is_not_put_into_force(place: Place, second: Roster) -> None:
-    place.follower.completed(token(5, roster_entry(replace(second, ca=bytes(32)), 20)))
+    place.follower.completed(token(5, roster_entry(replace(second, authorities=(bytes(32),)), 20)))
     place.certify(5)
     assert place.alarms == ["roster-missing-2"]
     assert place.book.at(30).serial == 1

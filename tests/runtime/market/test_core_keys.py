@@ -100,6 +100,75 @@ def test_two_rosters_at_once_leave_nobody_unheard_who_has_the_first() -> None:
     assert node.speaks == NEWEST
 
 
+# ---- the tag keys of sources follow the core key
+
+
+DATA = SAMPLES[PacketKind.DATA]
+NUMBER = DATA.sender >> 32
+FLOOR = SecretKey(bytes([9]) * 32)
+
+
+class Receiver:
+    """Hears one source; began with the core key OLD."""
+
+    def __init__(self, current: SecretKey = OLD, former: SecretKey | None = None) -> None:
+        self.now = 1_000.0
+        self.keys = CoreKeys(current, former, lambda: self.now, first=OLD)
+        self.ring = self.keys.ring((), {NUMBER: FLOOR})
+        self.counters = NodeCounters()
+        self._reception = Reception(
+            Channel.DATA, DATA.stripe, DATA.sender + 1, (PacketKind.DATA,), self.ring, self.counters, MARKET
+        )
+
+    def hears(self, generation: SecretKey | None, key: SecretKey = FLOOR) -> bool:
+        frame = encode(DATA, CoreKeyring(None, (), {NUMBER: key}, generation), MARKET)
+        return self._reception.packets([frame]) == [DATA]
+
+
+def test_a_market_whose_rosters_brought_no_core_key_knows_sources_by_their_own_keys() -> None:
+    here = Receiver()
+    assert here.hears(None)
+    assert not here.hears(OLD)
+    assert not here.hears(NEW)
+
+
+def test_a_source_that_has_turned_and_one_that_has_not_are_heard_while_the_market_changes_over() -> None:
+    here = Receiver()
+    here.keys.expect(NEW)
+    assert here.hears(None), "it has not turned"
+    assert here.hears(NEW), "it has, and so does this node"
+    assert here.keys.current == NEW
+    assert here.hears(None), "under way"
+    here.now += FORMER_S
+    assert here.hears(NEW)
+    assert not here.hears(None)
+    assert here.counters.authentication_failures == 1
+
+
+def test_a_receiver_that_was_removed_and_kept_the_sources_keys_tags_nothing_any_more() -> None:
+    """It has the source's key and every core key but the newest."""
+    here = Receiver(NEWEST, NEW)
+    assert here.hears(NEW), "for a while"
+    here.now += FORMER_S
+    assert not any(here.hears(generation) for generation in (None, OLD, NEW))
+    assert here.hears(NEWEST)
+
+
+def test_the_newest_core_key_alone_makes_no_sources_tag() -> None:
+    here = Receiver(NEWEST)
+    assert not here.hears(NEWEST, key=OLD)
+    assert not here.hears(NEWEST, key=NEWEST)
+
+
+def test_what_a_source_says_after_it_turned_is_of_the_new_generation() -> None:
+    source = Receiver()
+    before = encode(DATA, source.ring, MARKET)
+    source.keys.expect(NEW)
+    assert encode(DATA, source.ring, MARKET) == before
+    source.keys.turn()
+    assert encode(DATA, source.ring, MARKET) == encode(DATA, CoreKeyring(None, (), {NUMBER: FLOOR}, NEW), MARKET)
+
+
 def test_core_keys_show_fingerprints_and_are_not_copied() -> None:
     assert OLD.fingerprint in repr(CoreKeys(OLD))
     with pytest.raises(TypeError):

@@ -15,6 +15,7 @@ from isocast.runtime.market import certificates
 from isocast.runtime.market.certificates import init_certificates, read_certificates, renew_certificate
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market, NodePlan
+from isocast.runtime.market.roster_making import RosterWish, renew_roster
 from isocast.runtime.market.tls_files import CA, certificate_paths, read_status_token, token_path
 from isocast.runtime.net import door
 from isocast.runtime.net.door import Door, DoorError, DoorRefusedError, Visit, visit
@@ -122,6 +123,7 @@ def test_another_nodes_certificate_is_refused(market: Market) -> None:
 def test_an_expired_certificate_is_refused(market: Market) -> None:
     with issued(timedelta(days=40), 30):
         renew_certificate(market, "a", days=30)
+    renew_roster(market, RosterWish(pin=("a",)))
     with pytest.raises(DoorError, match="has expired: make a new one with isocast certs node NAME"):
         at_door(market, market.node("a"), enter(market))
 
@@ -129,6 +131,7 @@ def test_an_expired_certificate_is_refused(market: Market) -> None:
 def test_a_clock_before_the_certificates_time_is_named(market: Market) -> None:
     with issued(-timedelta(days=2), 30):
         renew_certificate(market, "a")
+    renew_roster(market, RosterWish(pin=("a",)))
     with pytest.raises(DoorError, match=r"not valid yet by this machine's clock, which shows .*: set the clock"):
         at_door(market, market.node("a"), enter(market))
 

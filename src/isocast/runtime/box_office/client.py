@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from isocast.runtime.market.secret_files import replace_file
+from isocast.runtime.market.tls_files import OFFICE
 from isocast.runtime.net.service_url import believing, plain, read_service_url
+from isocast.runtime.net.tls import UnpinnedError, tls_trouble
 from isocast.security.packages import PackageLabel, read_label
 from isocast.terms.errors import ConfigurationError, OfficeError, OfficeFault, TransportError
 
@@ -27,11 +29,14 @@ _OK = 200
 class OfficeClient:
     """One subscriber's way to a box office."""
 
-    def __init__(self, url: str, ca: Path | None = None) -> None:
-        """`ca`: certificates to believe, in PEM; left out, those of this machine. ConfigurationError for a bad URL."""
+    def __init__(self, url: str, ca: Path | None = None, roster: Path | None = None) -> None:
+        """`ca`: certificates to believe, in PEM; left out, those of this machine. ConfigurationError for a bad URL.
+
+        `roster`: the market's, which says which certificate is the office's.
+        """
         where = read_service_url(url, "a box office")
         self._host, self._port, self._place = where.host, where.port, where.place
-        self._tls = believing(ca) if where.is_tls else None
+        self._tls = believing(ca, roster, OFFICE) if where.is_tls else None
         self._token = ""
 
     def log_in(self, name: str, password: str) -> None:
@@ -94,6 +99,8 @@ class OfficeClient:
             connection.request(method, path, None if body is None else json.dumps(body).encode(), whole)
             answer = connection.getresponse()
             raw = answer.read(_ANSWER_BYTES_MAX)
+        except UnpinnedError as error:
+            raise TransportError(tls_trouble(self._place, error)) from None
         except ssl.SSLCertVerificationError as error:
             rule = f"{self._place} has no certificate that is believed ({error.verify_message}): give its CA by --ca"
             raise TransportError(rule) from None

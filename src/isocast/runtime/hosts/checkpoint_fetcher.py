@@ -24,7 +24,7 @@ from isocast.runtime.disk.journal_verify import set_aside_blocks
 from isocast.runtime.disk.records import read_checkpoint
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.model import NodePlan, NodeRole
-from isocast.runtime.net.door import DoorError, Visit, visit_node
+from isocast.runtime.net.door import DoorError, Visit
 from isocast.runtime.net.door_keys import core_visitor, edge_visitor
 from isocast.terms.errors import IsocastError, JournalError
 from isocast.terms.ids import NodeId
@@ -118,7 +118,7 @@ class CheckpointFetcher:
         if there is None or not there.tcp_port or key is None:
             return None
         try:
-            here = await visit_node(context.market, there, name, key, context.door_hand)
+            here = await context.visit(there, name, key)
             try:
                 await here.send(CheckpointWanted())
                 async with asyncio.timeout(_SILENCE_S):
@@ -196,7 +196,7 @@ class CheckpointFetcher:
         key = context.archive_door_key(name)
         if key is None:
             raise DoorError("this node has no edge key")
-        here = await visit_node(context.market, plan, name, key, context.door_hand)
+        here = await context.visit(plan, name, key)
         try:
             while True:
                 before = self._journal.position.next_sequence

@@ -68,7 +68,7 @@ from isocast.runtime.hosts.line_keys import node_keys, proof_terms
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.founding import begun
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.net.door import DoorError, Visit, visit_node
+from isocast.runtime.net.door import DoorError, Visit
 from isocast.runtime.net.door_keys import bought_visitor, door_opener, edge_visitor, guest_visitor
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.security.subscriptions import BASE, HISTORY, REPAIR
@@ -239,7 +239,7 @@ class Fetcher:
         name, key = self._credentials()
         if there is None or not there.tcp_port or key is None:
             raise DoorError(f"{context.market.name_of(server)} has no door")
-        here = self._visits[server] = await visit_node(context.market, there, name, key, context.door_hand)
+        here = self._visits[server] = await context.visit(there, name, key)
         return here
 
     async def _leave(self, server: NodeId) -> None:

@@ -31,7 +31,7 @@ from isocast.runtime.market.roster_files import NewsReader, load_identity
 from isocast.runtime.market.tls_files import read_status_token
 from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.runtime.net.clock import SystemClock, become_punctual
-from isocast.runtime.net.door import Doorway
+from isocast.runtime.net.door import CertificateRefusedError, Doorway, Visit, visit_node
 from isocast.runtime.net.door_keys import core_door_key, door_hand, edge_door_key, listed_visitor, publish_door_key
 from isocast.runtime.net.faults import FaultyChannels, allows_faults, fault_operations
 from isocast.runtime.net.impairment import InboundImpairment
@@ -171,10 +171,19 @@ class Context:
             return None
         return Doorway(hand, plan.node, plan.stripe, lambda visitor: listed_visitor(self.market, visitor))
 
+    async def visit(self, there: NodePlan, name: str, key: bytes) -> Visit:
+        """Come in at another node's door under a visitor's name; DoorError says why not, an alarm a bad certificate."""
+        try:
+            return await visit_node(self.market, there, name, key, self.door_hand, self.counters.refused_certificates)
+        except CertificateRefusedError as reason:
+            self.alarm(f"certificate-{there.name}", str(reason), "nothing was said there; the rest says what to do")
+            raise
+
     @property
     def tls(self) -> ServerTls | None:
         """What this node's doors and pages present; None where they stay on this machine."""
-        return server_tls(self.market, self.plan)
+        remedy = "isocast certs show tells what is here and what the roster pins"
+        return server_tls(self.market, self.plan, lambda text: self.alarm("own-certificate", text, remedy))
 
     @property
     def stripe(self) -> int:

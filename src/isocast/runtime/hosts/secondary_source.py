@@ -29,7 +29,7 @@ from isocast.runtime.hosts.process import Context
 from isocast.runtime.hosts.publish_door import OutboxGuard, PublishDoor, PublishError, tell_outbox
 from isocast.runtime.market.founding import begun
 from isocast.runtime.net.channels import NodeKeys
-from isocast.runtime.net.door import DoorError, Visit, visit_node
+from isocast.runtime.net.door import DoorError, Visit
 from isocast.runtime.net.door_keys import publish_visitor
 from isocast.runtime.net.impairment import insist_on_routes
 from isocast.runtime.watch.counters import NodeGauges
@@ -185,7 +185,7 @@ class SecondarySourceHost:
         if key is None:
             raise DoorError(f"the key of {self._context.plan.name} is required")
         try:
-            here = await visit_node(self._context.market, parent, name, key, self._context.door_hand)
+            here = await self._context.visit(parent, name, key)
         except DoorError:
             self._parent_answers = False
             raise

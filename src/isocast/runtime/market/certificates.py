@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from isocast.runtime.market.model import Market, NodePlan
-from isocast.runtime.market.tls_files import CA, certificate_paths, check_private, token_path
+from isocast.runtime.market.pins import authority_trouble, pin_trouble
+from isocast.runtime.market.tls_files import CA, certificate_digests, certificate_paths, check_private, token_path
 from isocast.terms.errors import ConfigurationError
 
 __all__ = [
@@ -263,6 +264,8 @@ def _judged(market: Market, name: str, plans: Sequence[NodePlan], now: datetime)
         fault = f"ended on {found.not_valid_after_utc:%Y-%m-%d}: isocast certs node {name} makes a new one"
     elif name != CA and lacking:
         fault = f"does not name {lacking[0]}: isocast certs node {name} makes a new one"
+    elif trouble := authority_trouble(market) if name == CA else _unpinned(market, name, path):
+        fault = trouble
     elif now + _SOON > found.not_valid_after_utc:
         fault = f"ends on {found.not_valid_after_utc:%Y-%m-%d}: renew it soon, with isocast certs node {name}"
     return CertificateFile(
@@ -273,6 +276,11 @@ def _judged(market: Market, name: str, plans: Sequence[NodePlan], now: datetime)
         names=names,
         ends=found.not_valid_after_utc,
     )
+
+
+def _unpinned(market: Market, name: str, path: Path) -> str:
+    trouble = pin_trouble(market, name, certificate_digests(path)[0])
+    return "" if trouble is None else trouble.text
 
 
 def _names_of(certificate: x509.Certificate) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 A new roster may bring another core key. From the moment on that a node knows the roster it hears both; it speaks by
 the new one as soon as the roster is in force, or somebody else has spoken by it, whichever comes first. So nobody is
 ever unheard by whoever knows the roster, and no instant has to be agreed on. The key before is heard for a minute
-more, and then forgotten.
+more, and then forgotten. The tag keys of sources change over with it: they are made of the source's own key and of the
+core key that a roster brought.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from time import monotonic
 from typing import Final, NoReturn
 
 from isocast.security.keys import CoreKeyring, SecretKey
-from isocast.terms.ids import NodeId
+from isocast.terms.ids import NodeId, source_id, without_incarnation
 
 __all__ = ["FORMER_S", "CoreKeys", "TurningKeyring"]
 
@@ -25,10 +26,19 @@ class CoreKeys:
     """What one process knows of core keys; shows itself by fingerprints, and is neither copied nor pickled."""
 
     def __init__(
-        self, current: SecretKey, former: SecretKey | None = None, clock: Callable[[], float] = monotonic
+        self,
+        current: SecretKey,
+        former: SecretKey | None = None,
+        clock: Callable[[], float] = monotonic,
+        *,
+        first: SecretKey | None = None,
     ) -> None:
-        """`former`: what others may still speak by when this node starts; `clock` in seconds."""
+        """`former`: what others may still speak by when this node starts; `clock` in seconds.
+
+        `first`: the key that no roster brought, if this node knows it.
+        """
         self.current = current
+        self._first = first
         self._other = former
         self._is_newer = False
         self._clock = clock
@@ -68,6 +78,10 @@ class CoreKeys:
                 ring.renew()
         return self._other
 
+    def generation(self, key: SecretKey) -> SecretKey | None:
+        """What a core key adds to the tags of sources: nothing, if it is what the market began with."""
+        return None if key == self._first else key
+
     @property
     def turns(self) -> bool:
         """Whether the other key is newer: whoever hears it speaks by it."""
@@ -91,25 +105,31 @@ class TurningKeyring(CoreKeyring):
 
     def __init__(self, keys: CoreKeys, members: tuple[NodeId, ...], sources: Mapping[int, SecretKey]) -> None:
         """Of these core keys."""
-        super().__init__(keys.current, members, sources)
+        super().__init__(keys.current, members, sources, keys.generation(keys.current))
         self._core_keys = keys
         self._members = frozenset(members)
+        self._known_sources = frozenset(source_id(number, 0) for number in sources)
         self._core_sources = sources
         self._besides: CoreKeyring | None = None
         self.renew()
 
     def renew(self) -> None:
         """The core keys have changed."""
-        self.update(CoreKeyring(self._core_keys.current, sorted(self._members), {}))
+        keys = self._core_keys
+        self.update(CoreKeyring(keys.current, sorted(self._members), {}))
+        self.turn_sources(keys.generation(keys.current))
         # Not `other()`: whether a former key's time is over is asked when somebody speaks by it.
-        other = self._core_keys._other  # noqa: SLF001 - the two are one thing
-        self._besides = None if other is None else CoreKeyring(other, sorted(self._members), self._core_sources)
+        other = keys._other  # noqa: SLF001 - the two are one thing
+        self._besides = None
+        if other is not None:
+            self._besides = CoreKeyring(other, sorted(self._members), self._core_sources, keys.generation(other))
 
     def besides(self, sender: NodeId) -> CoreKeyring | None:
-        """By what else a node of the core may speak; None for a source, and once that is over."""
-        if self._besides is None or self._core_keys.other() is None or sender not in self._members:
+        """By what else a node of the core, or a source, may speak; None once that is over."""
+        if self._besides is None or self._core_keys.other() is None:
             return None
-        return self._besides
+        is_known = sender in self._members or without_incarnation(sender) in self._known_sources
+        return self._besides if is_known else None
 
     def heard(self) -> None:
         """Somebody has spoken by the other key: if it is the newer one, this node does so too."""

@@ -40,7 +40,13 @@ from isocast.runtime.market.roster_files import (
     next_identity_file,
     roster_note,
 )
-from isocast.runtime.market.roster_making import lists_everybody, make_identities, renew_roster, signers
+from isocast.runtime.market.roster_making import (
+    lists_everybody,
+    make_identities,
+    pins_everybody,
+    renew_roster,
+    signers,
+)
 from isocast.runtime.market.secret_files import (
     OTHERS,
     OTHERS_WRITE,
@@ -168,16 +174,17 @@ def init_keys(market: Market) -> tuple[KeyFile, ...]:
         check_directory(directory, OTHERS)
         brings = market.security.signatures and has_roster(market) and bool(load_roster(market).ephemeral)
         files = [_made(market, name, make=not (brings and name == CORE)) for name in _secret_names(market)]
+        if any(market.uses_tls(plan.address) for plan in market.nodes):
+            from isocast.runtime.market.certificates import init_certificates  # noqa: PLC0415 - slow, and rarely needed
+
+            init_certificates(market)  # Before the roster, which pins them.
         if market.security.signatures:
             made = make_identities(market)
-            made += (ROSTER,) if not lists_everybody(market) and renew_roster(market) is not None else ()
+            is_whole = lists_everybody(market) and pins_everybody(market)
+            made += (ROSTER,) if not is_whole and renew_roster(market) is not None else ()
             files += [_found(market, name, made=name in made) for name in _roster_names(market)]
     except OSError as error:
         raise ConfigurationError(str(directory), "keys", f"cannot be written: {error.strerror}") from error
-    if any(market.uses_tls(plan.address) for plan in market.nodes):
-        from isocast.runtime.market.certificates import init_certificates  # noqa: PLC0415 - slow, and rarely needed
-
-        init_certificates(market)
     return tuple(files)
 
 
@@ -366,7 +373,7 @@ def load_keys(market: Market, plan: NodePlan, subscription: Subscription | None 
 def _core_keys(market: Market, plan: NodePlan, book: RosterBook | None, first: SecretKey | None) -> CoreKeys | None:
     """The core key of the newest roster, or the file's where none has brought one; and the one before."""
     if book is None or not book.newest.ephemeral:
-        return None if first is None else CoreKeys(first)
+        return None if first is None else CoreKeys(first, first=first)
     current = brought_core_key(market, plan, book.newest)
     if current is None:
         where, serial = str(market.keys_directory / ROSTER), book.newest.serial
@@ -376,8 +383,8 @@ def _core_keys(market: Market, plan: NodePlan, book: RosterBook | None, first: S
     while before is not None and before.ephemeral == book.newest.ephemeral:
         before = book.of_serial(before.serial - 1)
     if before is None or not before.ephemeral:
-        return CoreKeys(current, first)
-    return CoreKeys(current, brought_core_key(market, plan, before))
+        return CoreKeys(current, first, first=first)
+    return CoreKeys(current, brought_core_key(market, plan, before), first=first)
 
 
 def brought_core_key(market: Market, plan: NodePlan, roster: Roster) -> SecretKey | None:

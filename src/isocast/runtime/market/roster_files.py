@@ -160,9 +160,9 @@ def read_roster_file(path: Path, *, name: str = "", now_ns: int | None = None) -
         raise ConfigurationError(str(path), "roster", str(error)) from None
 
 
-def past_rosters(market: Market) -> tuple[Roster, ...]:
-    """All rosters that are kept, by serial; ConfigurationError for a file that is none of this market's."""
-    found = [read_roster_file(path, name=market.name) for path in _kept(market, "roster-*.bin")]
+def past_rosters(market: Market, *, last: int = 0) -> tuple[Roster, ...]:
+    """Rosters that are kept, all or so many, by serial; ConfigurationError for a file that is none of this market's."""
+    found = [read_roster_file(path, name=market.name) for path in _kept(market, "roster-*.bin")[-last:]]
     return tuple(sorted(found, key=lambda roster: roster.serial))
 
 

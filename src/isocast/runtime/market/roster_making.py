@@ -31,6 +31,7 @@ from isocast.runtime.market.roster_files import (
     save_roster,
 )
 from isocast.runtime.market.secret_files import create_secret, read_secret, replace_file
+from isocast.runtime.market.tls_files import CA, certificate_digests, certificate_paths
 from isocast.security.group_keys import keeps_core_key, seal_core_key
 from isocast.security.identities import (
     ED25519_BYTES,
@@ -41,6 +42,7 @@ from isocast.security.identities import (
 )
 from isocast.security.roster import (
     NAME_MAX,
+    PINS_MAX,
     Revocation,
     Roster,
     RosterMember,
@@ -59,12 +61,14 @@ __all__ = [
     "IdentityRequest",
     "RosterWish",
     "Signer",
+    "certified",
     "lists_everybody",
     "load_root",
     "make_identities",
     "make_request",
     "make_root",
     "next_roster",
+    "pins_everybody",
     "read_request",
     "renew_roster",
     "replace_revoke_key",
@@ -239,6 +243,12 @@ class RosterWish:
     """Whether what was revoked meanwhile stays so; not after the revoke key was stolen."""
     new_core_key: bool = False
     """Whether it brings another core key, though the same nodes may have it."""
+    pin: tuple[str, ...] = ()
+    """Whose certificate, as it is here, shall be pinned beside the one that was; with it, that of the authority."""
+    pin_only: bool = False
+    """Whether the one that was counts no more: everybody has seen the new one, or the old one was stolen."""
+    unpin: bool = False
+    """Whether nothing shall be pinned any more."""
 
 
 def next_roster(market: Market, wish: RosterWish, now_ns: int, root: bytes = b"") -> Roster | None:
@@ -250,12 +260,13 @@ def next_roster(market: Market, wish: RosterWish, now_ns: int, root: bytes = b""
     before = None if book is None else book.newest
     known = {} if before is None else {member.name: member for member in before.members}
     asked = {request.name: request for request in wish.requests}
-    for name in (*asked, *wish.extend):
+    for name in (*asked, *wish.extend, *wish.pin):
         _insist_on_signer(market, name)
-    members = _members(market, wish, asked, known, now_ns)
+    pinning = _Pinning(market, wish, before)
+    members = tuple([pinning.pinned(one) for one in _members(market, wish, asked, known, now_ns)])
     try:
         if before is None or book is None:
-            first = Roster(market.name, root, 1, members, wish.revoke_key)
+            first = Roster(market.name, root, 1, members, wish.revoke_key, authorities=pinning.authorities())
             return _with_core_key(first) if wish.new_core_key else first
         revoked = {said.public for said in book.revocations} if wish.keep_revocations else set()
         roster = replace(
@@ -265,6 +276,7 @@ def next_roster(market: Market, wish: RosterWish, now_ns: int, root: bytes = b""
             members=members,
             revoke_key=wish.revoke_key or before.revoke_key,
             revoked=tuple(sorted({*before.revoked, *revoked})),
+            authorities=pinning.authorities(),
         )
         roster = keeps_core_key(roster, before)
         same = replace(roster, serial=before.serial, previous=before.previous) == before
@@ -328,7 +340,77 @@ def _member(
         not_before_ns=now_ns,
         not_after_ns=now_ns + wish.valid_ns,
         stripes=signer.stripes,
-        certificate=b"" if known is None else known.certificate,
+        certificates=() if known is None else known.certificates,
+    )
+
+
+class _Pinning:
+    """Which certificates a roster pins.
+
+    What the one before pinned stays; a wish adds the certificates that are here. The first roster, and whoever is new
+    in one that pins, needs no wish.
+    """
+
+    def __init__(self, market: Market, wish: RosterWish, before: Roster | None) -> None:
+        """`before`: the roster until now; None: this is the first."""
+        self._market = market
+        self._wish = wish
+        self._known = () if before is None else before.authorities
+        self._adds = before is None or before.pins
+
+    def pinned(self, member: RosterMember) -> RosterMember:
+        """With the pins that it is to have; ConfigurationError where a wish asks for a certificate that is not here."""
+        if self._wish.unpin:
+            return replace(member, certificates=())
+        if member.name in self._wish.pin:
+            found = self._found(member.name)[:1]
+            if not found:
+                path, _ = certificate_paths(self._market, member.name)
+                rule = f"is needed to pin it: copy the certificate of {member.name} here, without its key"
+                raise ConfigurationError(str(path), "certificate", rule)
+            return replace(member, certificates=self._together(found, member.certificates))
+        if self._adds and not member.certificates:
+            return replace(member, certificates=self._found(member.name)[:1])
+        return member
+
+    def authorities(self) -> tuple[bytes, ...]:
+        """The pins of the CA."""
+        if self._wish.unpin:
+            return ()
+        if self._wish.pin or (self._adds and not self._known):
+            return self._together(self._found(CA), self._known)
+        return self._known
+
+    def _together(self, found: tuple[bytes, ...], known: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        if self._wish.pin_only and found:
+            return found[:PINS_MAX]
+        return tuple(dict.fromkeys((*found, *known)))[:PINS_MAX]
+
+    def _found(self, name: str) -> tuple[bytes, ...]:
+        """Of the certificates in a file; none where there is no file."""
+        path, _ = certificate_paths(self._market, name)
+        try:
+            return certificate_digests(path) if path.exists() else ()
+        except (OSError, ValueError):
+            rule = "is not a certificate: copy it again, or remove it"
+            raise ConfigurationError(str(path), "certificate", rule) from None
+
+
+def certified(market: Market) -> tuple[str, ...]:
+    """Whoever is to be listed and has a certificate here; ConfigurationError where there is none."""
+    found = [signer.name for signer in signers(market) if certificate_paths(market, signer.name)[0].exists()]
+    if not found:
+        folder = certificate_paths(market, CA)[0].parent
+        rule = "no certificate is here to pin: isocast certs init makes them, or copy the .crt files from there"
+        raise ConfigurationError(str(folder), "certificates", rule)
+    return tuple(found)
+
+
+def pins_everybody(market: Market) -> bool:
+    """Whether nobody who is listed has a certificate here and no pin, in a market that pins."""
+    roster = load_roster(market)
+    return not roster.pins or all(
+        member.certificates or not certificate_paths(market, member.name)[0].exists() for member in roster.members
     )
 
 

@@ -11,7 +11,9 @@ authority may take their place, as long as a node's certificate names its addres
 
 from __future__ import annotations
 
+import ssl
 import stat
+from hashlib import sha256
 from pathlib import Path
 
 from isocast.runtime.market.model import Market
@@ -21,6 +23,7 @@ __all__ = [
     "CA",
     "OFFICE",
     "TRADING_GATEWAY",
+    "certificate_digests",
     "certificate_paths",
     "check_private",
     "read_status_token",
@@ -43,6 +46,15 @@ def certificate_paths(market: Market, name: str) -> tuple[Path, Path]:
     """Where the certificate and the private key of a node, or of the authority, are."""
     folder = market.keys_directory / _FOLDER
     return folder / f"{name}.crt", folder / f"{name}.key"
+
+
+def certificate_digests(path: Path) -> tuple[bytes, ...]:
+    """SHA-256 of each certificate of a file, the node's own first; OSError or ValueError for a file that has none."""
+    parts = path.read_text(encoding="ascii").split(ssl.PEM_FOOTER)[:-1]
+    found = [part[part.index(ssl.PEM_HEADER) :] + ssl.PEM_FOOTER for part in parts]
+    if not found:
+        raise ValueError("no certificate in PEM")
+    return tuple([sha256(ssl.PEM_cert_to_DER_cert(text)).digest() for text in found])
 
 
 def token_path(market: Market) -> Path:

@@ -11,22 +11,22 @@ import asyncio
 import socket
 import ssl
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from hmac import compare_digest
 from secrets import token_bytes
 from typing import NamedTuple, NoReturn, TypeVar
 
 from isocast.runtime.market.model import Market, NodePlan
+from isocast.runtime.market.pins import CertificateFault
 from isocast.runtime.net.lobby import Lobby
-from isocast.runtime.net.tls import ServerTls, channel_of, client_tls, tls_trouble
+from isocast.runtime.net.tls import ServerTls, certificate_fault, channel_of, client_tls, shown_digest, tls_trouble
 from isocast.security.door_identities import DoorHand, EphemeralKey, Handshake, encode_word, read_word
-from isocast.terms.errors import IsocastError, RemoteProtocolError
+from isocast.terms.errors import ConfigurationError, IsocastError, RemoteProtocolError
 from isocast.terms.ids import NodeId
 from isocast.wire.door import (
     LENGTH,
     MAX_MESSAGE,
-    NO_CHANNEL,
     NONCE_BYTES,
     DoorMessage,
     Hello,
@@ -44,6 +44,7 @@ from isocast.wire.limits import TAG_BYTES
 __all__ = [
     "MAX_HALF_OPEN",
     "MAX_VISITORS",
+    "CertificateRefusedError",
     "Door",
     "DoorError",
     "DoorRefusedError",
@@ -75,6 +76,15 @@ class DoorError(IsocastError):
 
 class DoorRefusedError(DoorError):
     """The door, or its visitor, does not have the right key: trying again changes nothing."""
+
+
+class CertificateRefusedError(DoorRefusedError):
+    """The door's certificate does not count, or this machine's clock or authority is wrong."""
+
+    def __init__(self, text: str, fault: CertificateFault) -> None:
+        """`fault` is what it is counted as."""
+        super().__init__(text)
+        self.fault = fault
 
 
 class Doorway(NamedTuple):
@@ -238,7 +248,7 @@ class Door:
         if not isinstance(login, Login):
             raise RemoteProtocolError("no LOGIN")
         key = self._key_of(login.name)
-        nonces = (ours, login.nonce, NO_CHANNEL if self._tls is None else self._tls.digest)
+        nonces = (ours, login.nonce, shown_digest(writer.get_extra_info("ssl_object")))
         # An unknown name costs the same as a wrong proof, and is told the same.
         expected = proof(key or token_bytes(32), _CLIENT, *nonces)
         if key is None or not compare_digest(expected, login.proof):
@@ -283,14 +293,30 @@ async def _refuse(writer: StreamWriter, told: str, heard: str) -> NoReturn:
     raise RemoteProtocolError(heard)
 
 
-async def visit_node(market: Market, there: NodePlan, name: str, key: bytes, hand: DoorHand | None) -> Visit:
+async def visit_node(
+    market: Market,
+    there: NodePlan,
+    name: str,
+    key: bytes,
+    hand: DoorHand | None,
+    refused: MutableMapping[CertificateFault, int] | None = None,
+) -> Visit:
     """Come in at the door of a node of the market, by TLS where it has that; DoorError says why not.
 
-    `hand` as `door_hand` gives it: whoever has none proves the key alone, and asks no more of the door.
+    `hand` as `door_hand` gives it: whoever has none proves the key alone, and asks no more of the door. `refused`
+    counts certificates that do not count.
     """
     doorway = None if hand is None else Doorway(hand, there.node, there.stripe)
-    tls = client_tls(market, there.address)
-    return await visit(there.address, there.tcp_port, name, key, tls=tls, doorway=doorway)
+    try:
+        try:
+            tls = client_tls(market, there.address, there.origin)
+        except ConfigurationError as reason:
+            raise CertificateRefusedError(str(reason), CertificateFault.AUTHORITY) from reason
+        return await visit(there.address, there.tcp_port, name, key, tls=tls, doorway=doorway)
+    except CertificateRefusedError as reason:
+        if refused is not None:
+            refused[reason.fault] = refused.get(reason.fault, 0) + 1
+        raise
 
 
 async def visit(
@@ -309,7 +335,8 @@ async def visit(
             here = None if own is None else (own, 0)
             reader, writer = await asyncio.open_connection(address, port, limit=1 << 20, local_addr=here, ssl=tls)
     except ssl.SSLCertVerificationError as reason:
-        raise DoorRefusedError(tls_trouble(f"{address}:{port}", reason)) from reason
+        fault = certificate_fault(reason) or CertificateFault.OTHER
+        raise CertificateRefusedError(tls_trouble(f"{address}:{port}", reason), fault) from reason
     except ssl.SSLError as reason:
         raise DoorError(tls_trouble(f"{address}:{port}", reason)) from reason
     except (OSError, TimeoutError) as reason:

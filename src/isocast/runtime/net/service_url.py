@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from time import time_ns
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from isocast.runtime.net.tls import is_this_machine
+from isocast.runtime.market.pins import authority_judged_by, judged_by
+from isocast.runtime.market.roster_files import read_roster_file
+from isocast.runtime.net.tls import is_this_machine, judging
 from isocast.terms.errors import ConfigurationError
 
 __all__ = ["ServiceUrl", "believing", "plain", "read_service_url"]
@@ -56,15 +59,25 @@ def read_service_url(url: str, what: str, file: str = "command line") -> Service
     return ServiceUrl(parts.hostname, port, parts.scheme == "https")
 
 
-def believing(ca: Path | None) -> ssl.SSLContext:
-    """TLS 1.3 that believes one authority, or those of this machine; ConfigurationError for a file that is none."""
+def believing(ca: Path | None, roster: Path | None = None, name: str = "") -> ssl.SSLContext:
+    """TLS 1.3 that believes one authority, or those of this machine; ConfigurationError for a file that is none.
+
+    With a roster, the authority and the certificate of the service of this name must be those that it pins.
+    """
+    pins = None if roster is None else read_roster_file(roster, now_ns=time_ns())
+    context = judging() if pins is None else judging(lambda digest: judged_by(pins, name, digest))
     try:
-        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
-    except ssl.SSLError:
+        if ca is None:
+            context.load_default_certs()
+        else:
+            context.load_verify_locations(ca)
+            trouble = "" if pins is None else authority_judged_by(pins, ca)
+            if trouble:
+                raise ConfigurationError(str(ca), "--ca", trouble)
+    except (ssl.SSLError, ValueError):
         raise ConfigurationError(str(ca), "--ca", "holds no certificate in PEM") from None
     except OSError as error:
         raise ConfigurationError(str(ca), "--ca", f"cannot be read: {error.strerror}") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
 
 

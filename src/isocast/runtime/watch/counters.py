@@ -18,6 +18,7 @@ from isocast.nodes.secondary_receiver import SecondaryReceiverSnapshot
 from isocast.reformation.forming import ServerSnapshot
 from isocast.ring.receiver import ReceiverSnapshot
 from isocast.ring.source import PrimarySourceSnapshot
+from isocast.runtime.market.pins import CertificateFault
 from isocast.runtime.net.clock import ClockStatus
 from isocast.runtime.watch.line_gauges import LineGauges
 from isocast.terms.ids import Epoch
@@ -143,6 +144,8 @@ class NodeCounters:
     authentication_failures: int = 0
     refused_signatures: dict[SignedKind, int] = field(default_factory=dict)
     """Packets whose signature is not that of the node that they name, by purpose."""
+    refused_certificates: dict[CertificateFault, int] = field(default_factory=dict)
+    """Certificates of doors that do not count, by what is wrong with them."""
     convictions: int = 0
     """Sites that were proven to have broken a promise."""
     malformed: int = 0

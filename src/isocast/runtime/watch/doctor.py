@@ -24,6 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from isocast.runtime.market.model import PORT_BLOCK, ClockSource, Durability, Market, NetworkMode, NodePlan, NodeRole
+from isocast.runtime.market.pins import PinningState, pinning_state
 from isocast.runtime.net.kernel import KernelClock, arm_timer, create_timer, read_kernel_clock, set_timer_slack
 from isocast.runtime.watch.status import Target, node_target, poll
 from isocast.terms.errors import ConfigurationError
@@ -320,6 +321,8 @@ class Wants:
     process_ns: int | None = None
     """P: a node that waits longer for its disk is late with its token."""
     keys_directory: Path | None = None
+    pinning: PinningState | None = None
+    """How certificates are pinned; None where no door speaks TLS."""
     interfaces: tuple[str, ...] = field(default=("127.0.0.1",))
 
 
@@ -339,6 +342,7 @@ def wants_of(market: Market) -> Wants:
         is_trial=market.on_loopback,
         process_ns=market.timing.process_ns,
         keys_directory=market.keys_directory,
+        pinning=pinning_state(market),
         interfaces=("127.0.0.1",)
         if market.on_loopback
         else tuple(dict.fromkeys(plan.address for plan in market.nodes)),
@@ -380,6 +384,8 @@ def examine(wants: Wants | None = None, probes: Probes | None = None) -> Iterato
             yield _durability(wants.durability, wants.data_directory, wants, probes)
     if wants.keys_directory is not None:
         yield _keys(wants.keys_directory, probes)
+    if wants.pinning is not None:
+        yield _certificates(wants.pinning)
     yield _namespaces(probes)
     yield _tun(probes)
 
@@ -584,6 +590,11 @@ def _keys(directory: Path, probes: Probes) -> DoctorFinding:
     return DoctorFinding(
         "keys", CheckOutcome.OK, f"{counted(len(files), 'file')} in {directory} that only their owner reads"
     )
+
+
+def _certificates(pinning: PinningState) -> DoctorFinding:
+    good = not pinning.change
+    return _judged("certificates", pinning.found, good=good, otherwise=CheckOutcome.WARN, change=pinning.change)
 
 
 # The lab ------------------------------------------------------------------------------------------

@@ -227,6 +227,10 @@ def _by_reason(reading: NodeReading) -> Mapping[tuple[str, ...], float]:
     return {(reason.value,): count for reason, count in reading.counters.suspicions.items()}
 
 
+def _by_fault(reading: NodeReading) -> Mapping[tuple[str, ...], float]:
+    return {(fault.value,): count for fault, count in reading.counters.refused_certificates.items()}
+
+
 def _by_purpose(reading: NodeReading) -> Mapping[tuple[str, ...], float]:
     return {(kind.name.lower(),): count for kind, count in reading.counters.refused_signatures.items()}
 
@@ -286,6 +290,12 @@ METRICS: tuple[Metric, ...] = (
         _ALL,
         "packets whose signature is missing or another's, dropped",
         lambda r: sum(r.counters.refused_signatures.values()),
+    ),
+    _counter(
+        "refused_certificates_total",
+        _ALL,
+        "certificates of other nodes' doors that do not count: not pinned, of another authority, out of time",
+        lambda r: sum(r.counters.refused_certificates.values()),
     ),
     _counter(
         "convictions_total", _RING, "sites proven to have signed two contents for one token", _count("convictions")
@@ -478,6 +488,7 @@ METRICS: tuple[Metric, ...] = (
         "key",
     ),
     _detail("refused_signatures_by_kind_total", "packets with a wrong signature, dropped", _by_purpose, "kind"),
+    _detail("refused_certificates_by_fault_total", "certificates of doors that do not count", _by_fault, "fault"),
     _detail("suspicions_by_reason_total", "suspicions raised", _by_reason, "reason"),
 )
 

@@ -480,7 +480,7 @@ class StatusAnswer:
 
 def node_target(market: Market, plan: NodePlan, *, may_be_away: bool = False) -> Target:
     """The status page of a node of a market, with what it asks for where it leaves the machine."""
-    tls = client_tls(market, plan.address)
+    tls = client_tls(market, plan.address, plan.origin)
     return Target(
         plan.address,
         plan.http_port,
