@@ -90,6 +90,10 @@ class Exchange:
         self.has_news = asyncio.Event()
         return []
 
+    async def newest_report(self) -> int:
+        """Whoever comes for the first time hears everything."""
+        return 0
+
     async def reports(self, after: int) -> AsyncGenerator[Outgoing, None]:
         """Everything that the other side has not been sent, and what is to come."""
         while True:

@@ -16,12 +16,11 @@ from isocast.floor.codec import encode_event, floor_topic
 from isocast.floor.corrections import correction_topic
 from isocast.floor.events import Directory, Event, Phase, Report, Trade
 from isocast.floor.fast import FastFloor
-from isocast.floor.following import FloorMessage
+from isocast.floor.following import FloorFollower, FloorMessage
 from isocast.floor.machine import Floor
 from isocast.floor.reporting import FloorReport, cut_report, encode_report, report_topic
 from isocast.floor.snapshot import fold, unfold
 from isocast.floor.state import state_hash
-from isocast.runtime.disk import floor_journal
 from isocast.runtime.disk.floor_journal import JournalFloor, floors_of, kept_floors
 from isocast.runtime.disk.journal_reader import JournalReader
 from isocast.runtime.market.floors import floor_state_file
@@ -104,7 +103,7 @@ def test_trades_that_break_price_and_time_are_told(tmp_path: Path, monkeypatch: 
     """Whatever program computes them: the rule is stated apart from the matching."""
     where = written(tmp_path / "j", [])
     assert JournalFloor(where, CODE).verify().is_equal
-    monkeypatch.setattr(floor_journal._FastFollower, "floor_class", _NewestFirst)  # noqa: SLF001
+    monkeypatch.setattr(FloorFollower, "floor_class", _NewestFirst)
     verdict = JournalFloor(where, CODE).verify()
     assert not verdict.is_equal
     assert (verdict.breaches[0].property, verdict.breaches[0].token) == ("T4", 6)

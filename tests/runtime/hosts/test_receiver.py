@@ -598,7 +598,7 @@ def test_a_site_killed_after_a_cut_goes_on_behind_it_and_so_does_its_floor(tmp_p
             [(1, 3, 7)],
             [(2, 2, 2)],
         ]
-        assert not site.status()["stopped"]
+        assert not site.has_stopped
         await host.stop()
 
     run(first_life)

@@ -24,7 +24,6 @@ from isocast.floor.codec import floor_topic
 from isocast.floor.confirming import Comparison, ConfirmationFollower, News, OwnResult, ReportParts, Tentative
 from isocast.floor.corrections import correction_topic, decode_correction, signature_fault
 from isocast.floor.events import Trade
-from isocast.floor.fast import FastFloor
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
 from isocast.floor.machine import Floor
 from isocast.floor.reporting import FloorReport, decode_report, report_topic
@@ -138,12 +137,6 @@ class FloorVerdict:
         return self.corrections - self.signed - len(self.unsigned)
 
 
-class _FastFollower(FloorFollower):
-    """The same floor, sooner."""
-
-    floor_class = FastFloor
-
-
 def _messages(
     where: Path, reach: Reach | None, first_sequence: int = 0
 ) -> Iterator[tuple[int, int, NodeId, FloorMessage]]:
@@ -174,7 +167,7 @@ def kept_floors(where: Path) -> list[str]:
 def _kept_state(where: Path, code: str, last_token: int | None) -> Standing | None:
     """The state that is kept beside a journal, if it is not behind a token and the sequence vouches for it."""
     try:
-        kept = Standing.from_rows(unfold(floor_state_file(where.parent, code).read_bytes()), 0, _FastFollower, 1)
+        kept = Standing.from_rows(unfold(floor_state_file(where.parent, code).read_bytes()), 0, FloorFollower, 1)
     except (OSError, RemoteProtocolError):
         return None
     floor = kept.follower.floor
@@ -202,7 +195,7 @@ class JournalFloor:
         self.code = code
         self._topics = frozenset({floor_topic(code), report_topic(code), correction_topic(code)})
         self._kept = None if is_whole else _kept_state(where, code, last_token)
-        self._follower = _FastFollower(code) if self._kept is None else self._kept.follower
+        self._follower = FloorFollower(code) if self._kept is None else self._kept.follower
         self.begun_at = self.floor.token
         """The token behind which it is computed here; 0: from the first message on."""
         span = JournalReader(where).span()
