@@ -39,7 +39,7 @@ setup: $(VENV)/.installed-dev ## Make .venv with everything that demo, test and 
 demo: $(VENV)/.installed-run ## Run a whole market as processes of this machine, live in the terminal
 	@$(BIN)/isocast demo $(ARGS) || { status=$$?; [ $$status -eq 141 ] || exit $$status; } # 141: `make demo | head`
 
-test: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the tests (15 to 20 minutes on 2 cores)
+test: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the tests (some 9 minutes on 2 cores)
 	$(PYTEST) -m 'not long and not soak' $(ARGS)
 
 test-long: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the long tests (some 40 minutes on 2 cores)
