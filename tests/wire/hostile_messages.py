@@ -170,7 +170,10 @@ def message_seeds() -> list[tuple[Way, bytes]]:
         (_mold_request, request(_SESSION, 7, 3)),
         (_plan_entry, pack("<Q16sII", 2, b"\x11" * 16, 3, 9)),
         (_roster, unsigned(_ROSTER)),
-        (_roster, unsigned(next_roster(_ROSTER, [_ROSTER.members[0].public], authorities=(bytes(32),), ephemeral=bytes(32)))),
+        (
+            _roster,
+            unsigned(next_roster(_ROSTER, [_ROSTER.members[0].public], authorities=(bytes(32),), ephemeral=bytes(32))),
+        ),
         (_revocation, sign_revocation(_ROSTER, _ROSTER.members[0], REVOKE, 5).encoded),
         (_identity_request, make_request("london", _LONDON)),
         (_roster_entry, pack("<Q", 2) + bytes(32) + pack("<Q", 9)),
