@@ -42,7 +42,7 @@ demo: $(VENV)/.installed-run ## Run a whole market as processes of this machine,
 test: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the tests (some 9 minutes on 2 cores)
 	$(PYTEST) -m 'not long and not soak' $(ARGS)
 
-test-long: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the long tests (some 40 minutes on 2 cores)
+test-long: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the long tests (some 20 minutes on 2 cores)
 	$(PYTEST) -m long --timeout 2400 $(ARGS) $(NONE_IS_FINE)
 
 check: $(VENV)/.installed-dev ## Lint, check formatting, types and layers
