@@ -241,6 +241,39 @@ def test_a_crash_between_any_two_steps_changes_nothing(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("has_taken", [pytest.param(False, id="before"), pytest.param(True, id="after")])
+def test_a_source_that_dies_before_or_after_it_takes_a_batch_changes_nothing(
+    tmp_path: Path, *, has_taken: bool
+) -> None:
+    """Once at each batch of the day; the gateway says the same again, under the same key."""
+
+    async def disturbed(name: str, dies_at: int) -> tuple[Outcome, int]:
+        async with hall_at(sqlite_place(tmp_path, name)) as hall:
+            calls = 0
+
+            async def taken(messages: Sequence[OpaqueMessage], key: bytes) -> None:
+                nonlocal calls
+                calls += 1
+                if calls != dies_at or has_taken:
+                    await hall.market.send(messages, key)
+                if calls == dies_at:
+                    raise TransportError("the source was killed")
+
+            hall.publish = taken
+            found = await day(hall)
+            return found, calls
+
+    async def story() -> None:
+        expected, calls = await disturbed("calm", 0)
+        assert calls > 3
+        for dies_at in range(1, calls + 1):
+            found, again = await disturbed(f"death {dies_at}", dies_at)
+            assert found == expected, f"after a death at batch {dies_at}"
+            assert again == calls + 1
+
+    asyncio.run(story())
+
+
 def test_requests_of_some_milliseconds_share_a_transaction(database_url: str) -> None:
     async def story() -> None:
         async with hall_at(database_url) as hall:
