@@ -2,14 +2,14 @@
 
     python bench/floor.py [--json] [--events N] [--quick]
 
-The stream is seeded: 60 % limit orders, 30 % cancels, 10 % orders that cross. `rows` is the fast floor with events as
-numbers, `events` with objects. The yardstick is the plainest book that matches, forty lines without one of a floor's
-checks and reports. pyorderbook and lightmatchingengine get the same stream, where they are installed; all must agree on
-the shares that traded. Growth: the same stream over a book that holds 10² to 10⁶ orders already, and over 1 to 10,000
-symbols in tokens of 20 events; memory by open orders. The state's hash: of a token of 50 events with trades, over books
-of 20,000 and 200,000 resting orders, beside one hash over all lines, which is what it cost without the sum. With
-ISOCAST_DATA, the published flow of the matching-engine
-benchmark. Time is CPU time, the least of several rounds; nothing takes more than 1.5 GB.
+The stream is seeded: 60 % limit orders, 30 % cancels, 10 % orders that cross. `array` is the fast floor with events as
+an array and reports as another, checks included; `events` is that with objects. The yardstick is the plainest book that
+matches, forty lines without one of a floor's checks and reports. pyorderbook and lightmatchingengine get the same
+stream, where they are installed; all must agree on the shares that traded. Growth: the same stream over a book that
+holds 10² to 10⁶ orders already, and over 1 to 10,000 symbols, in tokens of 20 events and as an array; memory by open
+orders. The state's hash: of a token of 50 events with trades, over books of 20,000 and 200,000 resting orders, beside
+one hash over all lines, which is what it cost without the sum. With ISOCAST_DATA, the published flow of the
+matching-engine benchmark. Time is CPU time, the least of several rounds; nothing takes more than 1.5 GB.
 """
 
 from __future__ import annotations
@@ -29,15 +29,21 @@ from heapq import heappop, heappush
 from itertools import islice
 from pathlib import Path
 from time import process_time
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from isocast.floor.arrays import REPORT_KINDS, ArrayKind, Events, Reports, run
 from isocast.floor.events import Cancel, Directory, Event, Order, OwnRule, Phase, Trade
-from isocast.floor.fast import FastFloor, Row, RowKind
+from isocast.floor.fast import FastFloor
 from isocast.floor.machine import Floor
 from isocast.floor.state import state_hash, state_lines
 from isocast.runtime.client.floor_replay import read_benchmark_flow
 from isocast.terms.market import Side
 
+Row: TypeAlias = tuple[int, int, int, str, int, int, int, int, bool]
+"""(kind, id, account, symbol, side, quantity, price, owner, is_immediate)."""
+ARRAY_FIELDS = ("kind", "id", "symbol", "side", "quantity", "price")
 ROUNDS = 3
 SYMBOL = "ISO"
 MIDDLE = 10_000
@@ -55,23 +61,34 @@ def stream(events: int, seed: int = 7, first: int = 1, symbols: int = 1) -> list
             place = chance.randrange(len(live))
             live[place], live[-1] = live[-1], live[place]
             gone = live.pop()
-            rows.append((RowKind.CANCEL, gone, gone, "", 0, 0, 0, 0, False))
+            rows.append((ArrayKind.CANCEL, gone, gone, "", 0, 0, 0, 0, False))
             continue
         side = chance.choice((1, 2))
         away = chance.randint(1, 100) if roll < 0.6 else -chance.randint(0, 20)  # noqa: PLR2004
         price = MIDDLE - away if side == 1 else MIDDLE + away
         name = SYMBOL if symbols == 1 else f"S{chance.randrange(symbols)}"
-        rows.append((RowKind.ORDER, number, number, name, side, chance.randint(1, 100), price, 0, False))
+        rows.append((ArrayKind.ORDER, number, number, name, side, chance.randint(1, 100), price, 0, False))
         live.append(number)
         number += 1
     return rows
+
+
+def as_array(rows: list[Row]) -> Events:
+    """The same as an array."""
+    found = np.zeros(len(rows), np.dtype([(name, np.int64) for name in ARRAY_FIELDS]))
+    kind, number, _, symbol, side, quantity, price, _, _ = zip(*rows, strict=True)
+    places = {name: place for place, name in enumerate(dict.fromkeys(symbol))} if len(set(symbol)) > 2 else {}  # noqa: PLR2004
+    columns = (kind, number, [int(name[1:]) if places and name else 0 for name in symbol], side, quantity, price)
+    for name, values in zip(ARRAY_FIELDS, columns, strict=True):
+        found[name] = values
+    return found
 
 
 def as_events(rows: list[Row]) -> list[Event]:
     """The same as objects."""
     return [
         Order(number, account, symbol, Side(side), quantity, price)
-        if kind == RowKind.ORDER
+        if kind == ArrayKind.ORDER
         else Cancel(number, account)
         for kind, number, account, symbol, side, quantity, price, _, _ in rows
     ]
@@ -90,6 +107,11 @@ def shares(reports: list[Any]) -> int:
     return sum(one.quantity for one in reports if isinstance(one, Trade))
 
 
+def shares_of(reports: Reports) -> int:
+    """The same of an array."""
+    return int(reports["quantity"][reports["kind"] == REPORT_KINDS.index(Trade)].sum())
+
+
 # ---- other books
 
 
@@ -100,7 +122,7 @@ def plainest(rows: list[Row]) -> int:
     heaps: tuple[list[int], list[int]] = ([], [])
     traded = 0
     for kind, number, _, _, side, quantity, price, _, _ in rows:
-        if kind == RowKind.CANCEL:
+        if kind == ArrayKind.CANCEL:
             gone = live.pop(number, None)
             if gone is not None:
                 gone[1] = 0
@@ -140,7 +162,7 @@ def with_pyorderbook(rows: list[Row]) -> int:
     logging.getLogger("pyorderbook").setLevel(logging.CRITICAL)
     book, known, traded = Book(), {}, 0
     for kind, number, _, symbol, side, quantity, price, _, _ in rows:
-        if kind == RowKind.CANCEL:
+        if kind == ArrayKind.CANCEL:
             order = known.pop(number, None)
             try:
                 book.cancel(order)
@@ -160,7 +182,7 @@ def with_lightmatchingengine(rows: list[Row]) -> int:
 
     engine, known, traded = LightMatchingEngine(), {}, 0
     for kind, number, _, symbol, side, quantity, price, _, _ in rows:
-        if kind == RowKind.CANCEL:
+        if kind == ArrayKind.CANCEL:
             found = known.pop(number, None)
             if found is not None:
                 try:
@@ -191,7 +213,7 @@ def least(work: Callable[[], int], rounds: int = ROUNDS) -> tuple[float, int]:
 
 def speeds(rows: list[Row]) -> dict[str, Any]:
     """Events a second of everybody, on one stream."""
-    events = as_events(rows)
+    events, array = as_events(rows), as_array(rows)
 
     def each(new_floor: type[Floor]) -> int:
         floor = opened(new_floor)
@@ -199,16 +221,16 @@ def speeds(rows: list[Row]) -> dict[str, Any]:
 
     work: dict[str, Callable[[], int]] = {
         "plainest book (yardstick)": lambda: plainest(rows),
-        "fast floor, rows": lambda: shares(opened(FastFloor).apply_rows(rows)),
+        "fast floor, array": lambda: shares_of(run(opened(FastFloor), array)),
         "fast floor, events": lambda: each(FastFloor),
         "readable floor, events": lambda: each(Floor),
         "pyorderbook": lambda: with_pyorderbook(rows),
         "lightmatchingengine": lambda: with_lightmatchingengine(rows),
     }
     found: dict[str, Any] = {}
-    for name, run in work.items():
+    for name, matching in work.items():
         try:
-            seconds, traded = least(run, 1 if name == "lightmatchingengine" else ROUNDS)
+            seconds, traded = least(matching, 1 if name == "lightmatchingengine" else ROUNDS)
         except ImportError as reason:
             found[name] = {"skipped": f"not installed: {reason}"}
             continue
@@ -253,8 +275,18 @@ def growth(events: int, *, quick: bool) -> dict[str, Any]:
             gc.unfreeze()
             name = f"{new_floor.__name__}, {depth:,}"
             found["open orders"][name] = round((len(batch) + len(own)) / seconds)
+            if new_floor is FastFloor:
+                array = as_array(stream(events, seed=8, first=20_000_001))
+                begin = process_time()
+                run(floor, array)
+                found["open orders"][f"array, {depth:,}"] = round(len(array) / (process_time() - begin))
             del floor, batch
     for symbols in (1, 100, 10_000):
+        array = as_array(stream(events, symbols=symbols))
+        floor = opened(FastFloor, symbols)
+        begin = process_time()
+        run(floor, array)
+        found["symbols"][f"array, {symbols:,}"] = round(len(array) / (process_time() - begin))
         batch = as_events(stream(events, symbols=symbols))
         for new_floor in (Floor, FastFloor):
             floor = opened(new_floor, symbols)
@@ -287,7 +319,7 @@ def hashes() -> dict[str, Any]:
         first, changed, whole = process_time() - begin, [], []
         for token, rows in enumerate(_tokens(stream(1_000, first=10_000_001), 50), 3):
             floor.begin(token, token)
-            floor.apply_rows(rows)
+            run(floor, as_array(rows))
             floor.end()
             begin = process_time()
             state_hash(floor)
@@ -328,14 +360,13 @@ def published(limit: int | None) -> dict[str, Any] | str:
     if not data or not path.exists():
         return "skipped: ISOCAST_DATA does not say where meb_workload is"
     floor = opened(FastFloor)
-    blocks = [list(rows) for rows in read_benchmark_flow(path, SYMBOL, floor)]  # Read first: with nothing filled.
     seconds, count, traded = 0.0, 0, 0
-    for rows in blocks[: None if limit is None else max(1, limit // 50_000)]:
+    for block in islice(read_benchmark_flow(path), None if limit is None else max(1, limit // 65_536)):
         begin = process_time()
-        told = floor.apply_rows(rows)
+        told = run(floor, block)
         seconds += process_time() - begin
-        count += len(rows)
-        traded += shares(told)
+        count += len(block)
+        traded += shares_of(told)
     return {
         "messages": count,
         "messages_per_second": round(count / seconds),

@@ -9,6 +9,7 @@ gateway's own. Accepted means checked, reserved, on the disk with `synchronous =
     batch        the same orders, so many in one call of one account
     https        the same batches through the trading service, from a request's bytes to its answer's, without a socket
     delivered    all of that heard again as the sequence, in tokens of 512 orders: applied to the floor, told, durable
+    settled      as many orders of another gateway that sell to them, and reports of an arbiter: traded, posted
 
 Measured are orders a second, the processor's time of an order, the time of an answer (p50, p99), orders that shared a
 transaction, and where the time of a transaction goes. Growth is the processor's time of an order with the most accounts
@@ -16,7 +17,8 @@ over that with the fewest: 1 is flat. Accounts are made by the database itself, 
 its programs are on the path, with its durable defaults, and with the fewest accounts alone.
 
 The yardstick of the same run is the driver alone: rows a second by `executemany`, and commits a second of one row.
-Afterwards the books are audited, and every order must be reserved and in the outbox once.
+Afterwards the books are audited, and every order must be published, reserved and settled once. The collector of
+garbage is set as a gateway sets it.
 """
 
 from __future__ import annotations
@@ -42,19 +44,23 @@ from typing import Any
 from scratch import folder
 
 from isocast.floor.codec import encode_event
-from isocast.floor.events import Directory, Phase
+from isocast.floor.events import Directory, Order, Phase
+from isocast.floor.reporting import FloorReport, cut_report, encode_report
 from isocast.orders.accounts import UNITS, WORLD, account_number, cash
 from isocast.orders.controls import Limits
 from isocast.orders.desk import Login, NewOrder, ReportKind, Scope, TradeReport
 from isocast.orders.json_forms import request_fields
 from isocast.orders.needs import Side
 from isocast.runtime.disk.database import sqlite_url
+from isocast.runtime.net.clock import become_punctual
+from isocast.terms.market import Side as MarketSide
 from isocast.wire.opaque import OpaqueMessage
 
 try:
     from isocast.runtime.accounts.audit import audit
     from isocast.runtime.accounts.book import AccountBook
     from isocast.runtime.accounts.desk import DeskPace, GatewayDesk
+    from isocast.runtime.accounts.floor_view import FloorView
     from isocast.runtime.accounts.order_store import Work
     from isocast.runtime.accounts.tables import AccountsDatabase
     from isocast.runtime.accounts.trading import DeskSettings, TradingBooks
@@ -65,11 +71,15 @@ except ModuleNotFoundError as missing:  # Not everybody has a database.
     sys.exit(0)
 
 FIRST = account_number(1, 16)
-BYTES_PER_ORDER = 4_000
+BYTES_PER_ORDER = 6_000
 BYTES_PER_ACCOUNT = 450
 MONEY = 10**11
 """Of each account, in price units: a million of them fit into the world's 62 bits."""
+WAYS = ("single", "batch", "https", "delivered", "settled")
 TOKEN_ORDERS = 512
+STRANGER = account_number(2, 16)
+"""At another gateway."""
+REPORT_BYTES = 1_200
 LISTED = Directory("IBM", tick=100, phase=Phase.OPEN, reference=10 * UNITS)
 
 
@@ -203,20 +213,47 @@ class Doors:
         }
 
 
-async def delivered(desk: GatewayDesk, payloads: list[bytes]) -> dict[str, float]:
-    """The sequence heard, token by token: until everything of it is on the disk."""
-    topic, token, took = desk.books.view.topics[0], desk.books.view.newest, []
-    began, used = time.perf_counter(), time.process_time()
+def resting(view: FloorView, payloads: list[bytes]) -> Iterator[list[tuple[str, bytes]]]:
+    """The messages of each token: what was published."""
     for start in range(0, len(payloads), TOKEN_ORDERS):
-        token, heard = token + 1, time.perf_counter()
-        for place, payload in enumerate(payloads[start : start + TOKEN_ORDERS]):
-            await desk.take(token, token, start + place + 2, topic, payload)
+        yield [(view.topics[0], payload) for payload in payloads[start : start + TOKEN_ORDERS]]
+
+
+def sold(view: FloorView, count: int) -> Iterator[list[tuple[str, bytes]]]:
+    """As many orders of another gateway, each of which sells to one that rests; behind them what an arbiter reports."""
+    for start in range(0, count, TOKEN_ORDERS):
+        numbers = range(start, min(count, start + TOKEN_ORDERS))
+        yield reported(view) + [(view.topics[0], encode_event(sale(number))) for number in numbers]
+    yield reported(view)
+
+
+def sale(number: int) -> Order:
+    """At the lowest price at which anybody buys."""
+    return Order((STRANGER << 32) + number + 1, STRANGER, "IBM", MarketSide.SELL, 100, 990 * UNITS // 100)
+
+
+def reported(view: FloorView) -> list[tuple[str, bytes]]:
+    """What the arbiter of the newest token says of it, if it made trades."""
+    own = view.results.get(view.newest)
+    if own is None:
+        return []
+    report = FloorReport(own.token, own.state, own.last, own.trades)
+    return [(view.topics[1], encode_report(part)) for part in cut_report(report, REPORT_BYTES)]
+
+
+async def heard(desk: GatewayDesk, tokens: Iterator[list[tuple[str, bytes]]], count: int) -> dict[str, float]:
+    """So many orders heard, token by token: until everything of each is on the disk."""
+    token, took, seconds, cpu = desk.books.view.newest, [], 0.0, 0.0
+    for messages in tokens:
+        token, began, used = token + 1, time.perf_counter(), time.process_time()
+        for place, (topic, payload) in enumerate(messages):
+            await desk.take(token, token, token * 2 * TOKEN_ORDERS + place, topic, payload)
         await desk.end_token(token)
         await desk.until_taken()
-        took.append(time.perf_counter() - heard)
-    seconds, cpu = time.perf_counter() - began, time.process_time() - used
+        cpu += time.process_time() - used
+        took.append(time.perf_counter() - began)
+        seconds += took[-1]
     cuts = quantiles(took, n=100)
-    count = len(payloads)
     return {
         "orders_per_s": count / seconds,
         "cpu_us": 1e6 * cpu / count,
@@ -270,12 +307,15 @@ async def measure(url: str, given: argparse.Namespace, accounts: int) -> dict[st
             found["single"] = await doors.run(doors.single, given.clients, clock)
             found["batch"] = await doors.run(doors.batch, several, clock)
             found["https"] = await doors.run(doors.https(service), several, clock)
-            found["delivered"] = await delivered(desk, published)
+            view, orders = books.view, len(published)
+            found["delivered"] = await heard(desk, resting(view, published), orders)
+            found["settled"] = await heard(desk, sold(view, orders), orders)
     finally:
         Work.write = write  # type: ignore[method-assign]
-    checked, orders = audit(database), 3 * given.orders
-    if not checked.is_sound or checked.reservations != orders or len(published) != orders:
-        raise SystemExit(f"wrong: {checked.findings[:3]}, {checked.reservations} reserved, {len(published)} published")
+    checked, wanted = audit(database), 3 * given.orders
+    # A deposit; of each order what bound its money, and what settled it.
+    if not checked.is_sound or checked.reservations or checked.entries != 1 + 2 * wanted or orders != wanted:
+        raise SystemExit(f"wrong: {checked.findings[:3]}, {checked.entries} entries of {wanted} orders")
     database.close()
     return found
 
@@ -356,8 +396,7 @@ def postgresql(place: Path) -> Iterator[str]:
 
 def growth(rows: list[dict[str, Any]]) -> dict[str, float]:
     """The processor's time of an order with the most accounts over that with the fewest."""
-    ways = ("single", "batch", "https", "delivered")
-    return {way: rows[-1][way]["cpu_us"] / rows[0][way]["cpu_us"] for way in ways} if len(rows) > 1 else {}
+    return {way: rows[-1][way]["cpu_us"] / rows[0][way]["cpu_us"] for way in WAYS} if len(rows) > 1 else {}
 
 
 def main() -> int:
@@ -369,6 +408,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    become_punctual(realtime=False)
     found: dict[str, Any] = {"load": os.getloadavg()[0]}
     need = sum(given.accounts) * BYTES_PER_ACCOUNT + len(given.accounts) * 3 * given.orders * BYTES_PER_ORDER
     with folder(None, 2 * need, within=Path(gettempdir())) as place:  # On a disk: a commit is to cost what it costs.
@@ -399,7 +439,7 @@ def show(found: dict[str, Any]) -> None:
     for name in ("sqlite", "postgresql"):
         for row in found[name] if isinstance(found[name], list) else []:
             print(f"{name}, {row['accounts']:,} accounts (made in {row['made_s']:.1f} s)")
-            for way in ("single", "batch", "https", "delivered"):
+            for way in WAYS:
                 print(f"  {way:10}" + "  ".join(f"{key} {value:,.1f}" for key, value in row[way].items()))
     if found["growth"]:
         print("growth     " + "  ".join(f"{way} {value:.2f}" for way, value in found["growth"].items()))

@@ -8,6 +8,7 @@ from typing import Any
 from tests.checks.traces import E1, E2, LAW
 
 from isocast.checks.facts import (
+    AgreedTrade,
     Completed,
     EndOfRun,
     FloorBusted,
@@ -17,7 +18,6 @@ from isocast.checks.facts import (
     FloorReported,
     FloorStepped,
     FloorTold,
-    FloorTrade,
     Installed,
     Released,
 )
@@ -25,8 +25,8 @@ from isocast.checks.suite import Suite
 from isocast.terms.ids import NO_EPOCH
 from isocast.wire.packets import NewRing
 
-TRADE = FloorTrade(1, "ISO", 100, 5, 2, 1)
-NEXT = FloorTrade(2, "ISO", 101, 5, 4, 3)
+TRADE = AgreedTrade(1, "ISO", 100, 5, 2, 1)
+NEXT = AgreedTrade(2, "ISO", 101, 5, 4, 3)
 ORDERS = ((1, 5), (2, 5))
 STATE = bytes(32)
 E = E1

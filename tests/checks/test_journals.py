@@ -57,6 +57,14 @@ def test_what_one_journal_must_not_do(second: ReleasedBlock, kind: FaultKind, la
     assert (breach.kind, breach.law, (breach.sequence, breach.last_sequence)) == (kind, law, span)
 
 
+@pytest.mark.parametrize("key, laws", [(FIRST.shuffle_key, []), (bytes(16), []), (b"another key 1234", ["S5"])])
+def test_a_part_of_a_token_that_was_fetched_has_its_key_or_none(key: bytes, laws: list[str]) -> None:
+    """A floor's events enter by it, whoever gave it on; archives of older versions had none."""
+    number, instant, due = FIRST.token_number, FIRST.instant, FIRST.due
+    rest = unlabelled(replace(SECOND, token_number=number, instant=instant, due=due, shuffle_key=key))
+    assert [breach.law for breach in copy("a", FIRST, rest).breaches] == laws
+
+
 def test_an_instant_that_was_moved_forward_is_early_too() -> None:
     sooner = replace(SECOND, due=SECOND.due - 9, released_at=SECOND.due - 9)
     (view,) = views([sooner])

@@ -31,7 +31,7 @@ from isocast.floor.machine import Floor
 from isocast.floor.rules.second_price import commitment
 from isocast.floor.transcripts import transcript_of
 from isocast.studies.entry.figures import entry_figures, shuffle_share
-from isocast.studies.entry.replay import Replay, ReplayRule, ReplaySettings
+from isocast.studies.entry.replay import EntryReplay, ReplayRule, ReplaySettings
 from isocast.studies.entry.stream import draw_stream
 
 
@@ -172,6 +172,6 @@ def test_first_places_are_shared_as_the_formula_says(rule: ReplayRule, is_fair: 
     settings = ReplaySettings(RING, LONDON)
     window_ns = len(RING) * settings.token_period_ns
     orders = draw_stream((LONDON, SYDNEY), 60_000, np.random.default_rng(7), window_ns=window_ns, reaction_ns=0.0)
-    (pair,) = entry_figures(orders, Replay(orders, settings, 1).ranks(rule), rule.value).pairs
+    (pair,) = entry_figures(orders, EntryReplay(orders, settings, 1).ranks(rule), rule.value).pairs
     expected = shuffle_share(RING, LONDON, SYDNEY, settings.token_period_ns)
     assert (abs(pair.share - expected) <= 0.01) is is_fair

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from secrets import token_bytes
 
+from tests.floor.keys import KEY
 from tests.runtime.worlds import market_file
 
 from isocast.floor.arbiter import Arbiter, TokenReleased
@@ -33,7 +34,7 @@ def held_by_a_receiver(folder: Path, digest: bytes) -> list[bytes]:
     arbiter = Arbiter(CODE, 1)
     payloads = []
     for token, one in enumerate(events(digest), 1):
-        messages = tuple([FloorMessage(token, floor_topic(CODE), encode_event(event)) for event in one])
+        messages = tuple([FloorMessage(token, floor_topic(CODE), encode_event(event), KEY) for event in one])
         payloads += [message.payload for message in messages]
         arbiter.step(TokenReleased(token, token, token - 1, 3, (1, 2, 3), messages, is_own=True))
     files = [path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()]

@@ -348,8 +348,10 @@ def test_what_stands_in_the_order_of_its_key_by_chance_is_no_shuffle() -> None:
     assert (vouched.mixed_tokens, vouched.shuffled_tokens) == (12, 0)
 
 
-def test_a_shuffle_key_that_the_nonces_do_not_make_is_named() -> None:
-    blocks = bent(market(order=OrderRule.SHUFFLE).blocks, 2, lambda block: replace(block, shuffle_key=b"k" * 16))
+@pytest.mark.parametrize("fetched", [False, True])
+def test_a_shuffle_key_that_the_nonces_do_not_make_is_named(fetched: bool) -> None:  # noqa: FBT001
+    blocks = market(order=OrderRule.SHUFFLE).blocks
+    blocks = bent(blocks, 2, lambda block: replace(block, shuffle_key=b"k" * 16, fetched=fetched))
     [breach] = judged(blocks)[0]
     assert (breach.law, breach.field) == ("F5", "shuffle_key")
     assert "token 4" in breach.text

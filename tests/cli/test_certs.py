@@ -27,12 +27,6 @@ def run(arguments: str, market: Path, capsys: pytest.CaptureFixture[str], code: 
     return got.out + got.err
 
 
-@pytest.mark.parametrize("command", ["certs", "certs init", "certs node", "certs show"])
-def test_every_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command.split(), "--help"]) == 0
-    assert capsys.readouterr().out.count(f"isocast {command}") >= (1 if command == "certs" else 2)
-
-
 def test_certificates_are_made_once_renewed_by_name_and_shown(market: Path, capsys: pytest.CaptureFixture[str]) -> None:
     count = 1 + len(load_market(market).nodes)
     assert f"{count} made, 0 kept." in run("certs init", market, capsys)

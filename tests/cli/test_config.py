@@ -30,12 +30,6 @@ def checked(file: Path, capsys: pytest.CaptureFixture[str], code: int = 0) -> An
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("command", ["config", "config check", "config example", "config keys"])
-def test_every_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command.split(), "--help"]) == 0
-    assert capsys.readouterr().out.count(f"isocast {command}") >= (1 if command == "config" else 2)
-
-
 # ---- check
 
 

@@ -145,8 +145,8 @@ STAGES = {
     "floors publish": "show.Show._perform",
     "a city is killed": "staging.DemoStage.kill",
     "a batch is published": "publisher.Publisher.publish",
-    "the trading floor opens": "session.TradingSession.run",
-    "trades become final": "session.TradingSession.settle",
+    "the trading floor opens": "traders.TradingSession.run",
+    "trades become final": "traders.TradingSession.settle",
     "nodes stop": "supervisor.Supervisor.stop_all",
     "the nursery ends": "nursery.Nursery.close",
     "journals are read": "summary.read_proof",
@@ -167,7 +167,7 @@ from isocast.cli import demo_run
 from isocast.runtime.client import publisher
 from isocast.runtime.disk import scratch
 from isocast.runtime.operate import nursery, supervisor
-from isocast.trials.demo import books, session, show, staging, summary, trading_summary
+from isocast.trials.demo import books, show, staging, summary, traders, trading_summary
 
 reading, broken = os.pipe()
 os.close(reading)

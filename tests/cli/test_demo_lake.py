@@ -28,7 +28,7 @@ from isocast.cli.demo_run import next_steps
 from isocast.cli.demo_view import frame
 from isocast.runtime.market.model import Market
 from isocast.terms.instants import SECOND
-from isocast.trials.demo.show import Phase, Show, ShowSettings
+from isocast.trials.demo.show import Show, ShowPhase, ShowSettings
 from isocast.trials.demo.trading import TRADERS
 from isocast.trials.demo.trading_summary import TradingSummary
 
@@ -243,7 +243,7 @@ def drawn(show: Show, lake: LakeBeside, width: int, height: int, now: int) -> li
 
 def following(market: Market) -> tuple[Show, LakeBeside]:
     show = Show(market, ShowSettings(30.0, 7))
-    show.phase, show.began_at, show.opened_at = Phase.PLAYING, NOW - 2 * SECOND, NOW
+    show.phase, show.began_at, show.opened_at = ShowPhase.PLAYING, NOW - 2 * SECOND, NOW
     write_journals(market)
     with show.watch:
         show.watch.follow_journals()

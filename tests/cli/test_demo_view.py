@@ -24,7 +24,7 @@ from isocast.terms.instants import SECOND
 from isocast.terms.market import Mic
 from isocast.trials.demo.cast import Tone
 from isocast.trials.demo.floor_record import FloorRecord
-from isocast.trials.demo.show import Phase, Show, ShowSettings
+from isocast.trials.demo.show import Show, ShowPhase, ShowSettings
 from isocast.trials.demo.summary import Summary, read_proof, sum_up
 from isocast.trials.demo.trading_summary import judge_trading
 from isocast.trials.evidence import journal_of
@@ -57,7 +57,7 @@ def beginning(market: Market) -> Show:
 def playing(market: Market) -> Show:
     """In peace: every process runs, and five tokens are out."""
     show = beginning(market)
-    show.phase, show.opened_at = Phase.PLAYING, NOW
+    show.phase, show.opened_at = ShowPhase.PLAYING, NOW
     show.children = {plan.name: ChildState.READY for plan in market.nodes}
     show.feeds[0].events = PUBLISHED
     write_journals(market)
@@ -146,7 +146,7 @@ def test_the_frame_follows_the_story(market: Market) -> None:
     assert phase(show)[0] == "Tokyo outside the ring, catching up"
     show.story.whole_at = now
     assert phase(show)[0] == "2 % of all packets get lost"
-    show.phase = Phase.SETTLING
+    show.phase = ShowPhase.SETTLING
     assert "last messages" in phase(show)[0]
 
 
@@ -175,7 +175,7 @@ def test_a_node_that_is_only_busy_is_not_drawn_as_dead(market: Market) -> None:
 
 def test_a_market_that_has_stopped_stands_still(market: Market) -> None:
     show = playing(market)
-    show.phase, show.stopped_at = Phase.JUDGING, at_token(show, 3)
+    show.phase, show.stopped_at = ShowPhase.JUDGING, at_token(show, 3)
     then, later = (drawn(show, at_token(show, token)) for token in (3, 9))
     assert then[0] != later[0], "the time goes on"
     assert then[1:] == later[1:]
@@ -198,7 +198,7 @@ def trading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CannedTrading]
 
 def trading_show(trading: CannedTrading) -> Show:
     show = Show(trading.market, ShowSettings(30.0, 7))
-    show.began_at, show.opened_at, show.phase = NOW - 2 * SECOND, NOW, Phase.PLAYING
+    show.began_at, show.opened_at, show.phase = NOW - 2 * SECOND, NOW, ShowPhase.PLAYING
     with show.watch:
         show.watch.follow_journals()
     return show

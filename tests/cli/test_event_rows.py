@@ -151,6 +151,8 @@ def test_a_bad_value_is_named_by_line_and_column(changes: dict[str, object], col
         (RowFormat.JSON, "[" * 100_000, 1, "more than 65536 bytes"),
         (RowFormat.JSON, '{"kind": ' + "[" * 60_000 + "\n", 1, "not JSON"),
         (RowFormat.CSV, "a,b\n", 1, "unknown column"),
+        (RowFormat.CSV, "kind;floor;symbol\n", 1, "its columns are separated by ';': separate them by commas"),
+        (RowFormat.CSV, "kind\tfloor\n", 1, "separate them by commas"),
         (RowFormat.CSV, "kind,symbol\n", 1, "with floor"),
         (RowFormat.CSV, "kind,floor,kind\n", 1, "occurs twice"),
         (RowFormat.CSV, "\nkind,floor\n", 1, "first line"),

@@ -48,11 +48,6 @@ def day(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"isocast feed {command} " in run(capsys, 0, command, "--help")
-
-
 def test_show_says_what_is_in_a_feed(day: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, 0, "show", day, "--rows", 2)
     for text in ("itch", "add order", "2019-01-30T14:30:00.000000000Z", "XNAS", "execution", "Sound: nothing"):

@@ -138,6 +138,16 @@ def test_a_journal_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out)["equal_reports"] == 2
 
 
+@pytest.mark.parametrize("verb", ["verify", "book", "trades"])
+def test_a_floor_that_a_journal_has_no_message_of_is_not_called_sound(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = str(written(tmp_path / "journal", computed()))
+    assert main(["floor", verb, where, "--floor", "XIOS"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert 'XIOS has no message in this journal; did you mean "XISO"?; it has XISO' in said
+
+
 def test_a_report_that_differs_is_shown_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reports = computed()
     reports[3] = reports[3]._replace(state=bytes(32))

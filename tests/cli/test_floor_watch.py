@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 from rich.console import Console
+from tests.floor.keys import KEY
 from tests.runtime.disk.test_floor_journal import computed, kept_beside, written
 
 from isocast.cli.floor_watch import FloorScreen, floor_frame, screen_of
@@ -26,7 +27,7 @@ TOKENS: list[list[Event]] = [
 
 
 def heard(topic: str, payload: bytes, token: int, sequence: int) -> ReceivedMessage:
-    return ReceivedMessage(topic, b"", payload, 0, sequence, 0, token, 0, 0, token=token)
+    return ReceivedMessage(topic, b"", payload, 0, sequence, 0, token, 0, 0, token=token, shuffle_key=KEY)
 
 
 def watched() -> tuple[FloorScreen, list[dict[str, object]], FloorReport]:
@@ -38,7 +39,7 @@ def watched() -> tuple[FloorScreen, list[dict[str, object]], FloorReport]:
         for payload in payloads:
             sequence += 1
             rows += screen.take(heard(floor_topic(CODE), payload, token, sequence))
-        step = other.follow(token, token, [FloorMessage(1, floor_topic(CODE), payload) for payload in payloads])
+        step = other.follow(token, token, [FloorMessage(1, floor_topic(CODE), payload, KEY) for payload in payloads])
         assert step is not None
         report = FloorReport(token, step.state_hash(), 1, step.trades)
     rows += screen.take(heard(f"{floor_topic(CODE)}/tick", b"tick", 4, sequence + 1))

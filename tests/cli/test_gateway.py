@@ -76,7 +76,7 @@ def test_a_quiet_market(world: World, tmp_path: Path, capsys: pytest.CaptureFixt
         (["--name", "edge", "--zone", "Mars"], "is no time zone"),
         (["--name", "edge", "--group", "10.0.0.1"], "not all multicast groups"),
         (["--name", "edge", "--group", "here"], "--group: here is not an IPv4 address"),
-        (["--name", "edge", "--plan", "absent.toml"], "absent.toml: --plan: cannot be read"),
+        (["--name", "edge", "--plan", "absent.toml"], "absent.toml: file: cannot be read"),
     ],
 )
 def test_bad_words(world: World, words: list[str], rule: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -281,6 +281,13 @@ def test_cat_prints_a_row_for_each_event(folder: Path, capsys: pytest.CaptureFix
     assert lines[-1].split()[-3:] == ["10", "bytes:", b"ten bytes!".hex()]
 
 
+def test_cat_beyond_the_journal_says_what_it_has(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "cat", str(folder), "--from", "99999"]) == 0
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert f"isocast: no event in these sequences of {folder}: it has 1 to " in got.err
+
+
 @pytest.mark.parametrize(
     "options, sequences",
     [

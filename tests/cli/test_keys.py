@@ -36,12 +36,6 @@ def run(arguments: str, market: Path, capsys: pytest.CaptureFixture[str], code: 
     return got.out
 
 
-@pytest.mark.parametrize("command", ["keys", "keys init", "keys check", "keys show", "keys roster", "keys rotate"])
-def test_every_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command.split(), "--help"]) == 0
-    assert capsys.readouterr().out.count(f"isocast {command}") >= (1 if command == "keys" else 2)
-
-
 def test_keys_are_made_once_and_then_kept(market: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "25 made, 0 kept." in run("init", market, capsys)
     before = {name: (market.parent / "keys" / name).read_bytes() for name in NAMES}

@@ -7,12 +7,12 @@ import pytest
 from isocast.checks.journals import Difference
 from isocast.checks.skew import Quantiles, ReleaseSkew
 from isocast.cli.lab import show_verdict
-from isocast.trials.evidence import Evidence, FollowerEvidence, LateRelease
+from isocast.trials.evidence import FollowerEvidence, LateRelease, MarketEvidence
 from isocast.trials.lab.report import Episode
 from isocast.trials.lab.verdict import LabVerdict, LateInLab
 
 MS = 1_000_000
-GOOD = Evidence(
+GOOD = MarketEvidence(
     sites=5,
     messages=1_234,
     tokens=20,

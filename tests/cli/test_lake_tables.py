@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from isocast.cli.lake_tables import LakeOptions, _show
+from isocast.cli.main import main
 from isocast.lake.pipeline_stages import PipelineReport, calendar_of
 from isocast.lake.tables import Lake
 from isocast.lake.transforms.exchanges import exchange_calendar
@@ -53,6 +54,17 @@ def test_a_lake_keeps_the_calendar_that_it_was_made_with(tmp_path: Path) -> None
     Lake.create(tmp_path / "plain", LakeOptions().settings(tmp_path / "plain"))
     kept = json.loads((tmp_path / "plain" / "lake.json").read_text(encoding="utf-8"))
     assert "calendar" not in kept["settings"], "programs that know no calendars read it"
+
+
+@pytest.mark.parametrize("command", ["run", "stream"])
+def test_a_lake_that_cannot_be_made_is_named_before_spark_starts(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("isocast.cli.lake_tables.lake_session", lambda *_: pytest.fail("Spark starts"))
+    (tmp_path / "file").touch()
+    words = ["lake", command, "--journals", str(tmp_path), "--lake", str(tmp_path / "file" / "lake")]
+    assert main(words) == 2
+    assert "lake: --lake: cannot be made: Not a directory" in capsys.readouterr().err
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

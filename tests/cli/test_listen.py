@@ -74,7 +74,7 @@ def test_json_lines_have_everything(world: World, capsys: pytest.CaptureFixture[
     assert rows[0]["release_ns"] - rows[0]["instant_ns"] == timing.release_delay_ns
     assert rows[0]["received_ns"] >= rows[0]["release_ns"]
     assert "listening as guest@127.0.0.1 (complete) to b, c" in got.err
-    assert "5 events, sequences 1 to 1" in got.err
+    assert "5 events, sequence 1\n" in got.err
 
 
 def test_rows_are_columns_for_people(world: World, capsys: pytest.CaptureFixture[str]) -> None:

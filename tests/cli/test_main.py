@@ -28,16 +28,6 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"isocast {__version__}\n"
 
 
-@pytest.mark.parametrize(
-    "command", ["", "demo", "sim", "sim run", "sim swarm", "sim keys", "sim mutants", "plan", "plan timing"]
-)
-def test_every_help_says_how_it_is_used(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command.split(), "--help"]) == 0
-    out = capsys.readouterr().out
-    assert f"Usage: isocast {command}".strip() in out
-    assert out.count("isocast ") > 1, "an example"
-
-
 def test_the_list_of_commands_says_what_each_command_says_of_itself() -> None:
     for name, (_, text) in COMMANDS.items():
         assert text == " ".join(app[name].help.partition("\n\n")[0].split()), name
@@ -46,12 +36,12 @@ def test_the_list_of_commands_says_what_each_command_says_of_itself() -> None:
 @pytest.mark.parametrize(
     "words, heavy",
     [
-        ([], "cyclopts rich numpy asyncio"),
-        (["--help"], "cyclopts rich numpy asyncio"),
-        (["--version"], "cyclopts rich numpy asyncio"),
+        ([], "cyclopts rich numpy asyncio dataclasses pathlib json"),
+        (["--help"], "cyclopts rich numpy asyncio dataclasses pathlib json"),
+        (["--version"], "cyclopts rich numpy asyncio dataclasses pathlib json"),
         (
             ["publish", "--config", "none.toml", "--source", "a"],
-            "rich structlog pyarrow isocast.feeds isocast.ring.effects isocast.ring.receiver",
+            "rich structlog pyarrow isocast.feeds isocast.ring.effects isocast.ring.receiver isocast.security.packages",
         ),
         (["keys", "check", "--config", "none.toml"], "rich numpy structlog"),
     ],
@@ -255,12 +245,20 @@ def test_the_reference_lists_every_command_with_all_its_options(path: str, comma
             assert name == "*" or f"| `{name}` |" in section, name
 
 
-def test_no_help_names_a_file_that_an_installed_package_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
-    paths = [path.split()[1:] for path, _ in commands(app)]
-    for words in sorted({tuple(path[:length]) for path in paths for length in range(len(path) + 1)}):
-        assert main([*words, "--help"]) == 0
-        named = re.findall(r"isocast [a-z ]*(?:bench|examples|scenarios|worlds)/\S+", capsys.readouterr().out)
-        assert named == [], words
+HELPS = sorted({tuple(path.split()[1:][:length]) for path, _ in commands(app) for length in range(9)})
+
+
+@pytest.mark.parametrize("words", HELPS, ids=" ".join)
+def test_every_help_has_an_example_of_its_command_for_any_folder(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An installed package has no folder with the repository's files."""
+    assert main([*words, "--help"]) == 0
+    out = capsys.readouterr().out
+    command = " ".join(["isocast", *words])
+    assert f"Usage: {command}" in out
+    assert command in " ".join(out[max(out.find("Start with:"), out.find("Example")) :].split())
+    assert re.findall(r"isocast [a-z ]*(?:bench|examples|scenarios|worlds)/\S+", out) == []
 
 
 def test_the_scenario_of_the_how_to_is_valid() -> None:

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -229,5 +228,5 @@ def test_what_supervisors_write_needs_no_parser_and_means_the_same(words: str, w
     assert plain_node(words.split()) == wish
     if wish is not None:
         _, bound, _ = app.parse_args(["node", *words.split()], exit_on_error=False)
-        given = {name: value for name, value in asdict(wish).items() if value}
+        given = {name: value for name, value in wish._asdict().items() if value}
         assert dict(bound.arguments) == given

@@ -91,13 +91,6 @@ def token_file(path: Path, token: str, mode: int = 0o600) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["order", *(f"order {name}" for name in NAMES)])
-def test_every_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command.split(), "--help"]) == 0
-    text = capsys.readouterr().out
-    assert f"isocast {command} " in text[max(text.find("Start with:"), text.find("Example")) :]
-
-
 def test_from_an_order_to_its_end(shell: Shell, tmp_path: Path) -> None:
     bob = ("--token-file", str(token_file(tmp_path / "bob.token", "token-" + "Bob")))
     assert shell("buy", "ISO", "100", "10.05", "--id", "a-1") == "a-1: buy 100 ISO at 10.05: pending.\n"

@@ -1,5 +1,6 @@
 """`isocast publish` against a market that runs: files of every kind, repeats, bad rows, sources that are down."""
 
+import gzip
 import json
 import os
 import shutil
@@ -7,12 +8,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from tests.runtime.worlds import SMALL, World, market_file, running, trades, wait_until
 
 from isocast.cli.main import main
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import init_keys
+from isocast.wire.events import events_view
 from isocast.wire.opaque import OpaqueMessage, read_opaque_or_none
 
 CSV = "kind,floor,symbol,side,price,quantity,id\ntrade,XNYS,IBM,,143.2,100,{}\nquote,XNYS,IBM,buy,143.1,500,{}\n"
@@ -68,8 +72,6 @@ def test_the_time_of_a_row_that_has_none_is_now(world: World, tmp_path: Path) ->
     file.write_text("kind,floor,id,time_ns\ntrade,XNYS,151,\ntrade,XNYS,152,7\n", encoding="utf-8")
     assert publish(world, file) == 0
     wait_until(lambda: is_released(world, 151, 152))
-    from isocast.wire.events import events_view  # noqa: PLC0415
-
     times = {
         int(event["id"]): int(event["time"]) for _, payload in world.released("a") for event in events_view(payload)
     }
@@ -146,10 +148,62 @@ def test_standard_input_with_a_prefix_can_be_repeated_after_a_bad_row(
     wait_until(lambda: is_released(world, *range(501, 541)))
 
 
-def test_nothing_is_nothing(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "empty").touch()
+@pytest.mark.parametrize("content", ["", "kind,floor,symbol,price\n"])
+def test_of_nothing_it_is_said_that_nothing_was_published(
+    content: str, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").write_text(content, encoding="utf-8")
     assert publish(world, tmp_path / "empty") == 0
-    assert "Published 0 events" in capsys.readouterr().out
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert got.err == f"isocast: {tmp_path / 'empty'} has no event: nothing was published\n"
+
+
+@pytest.mark.parametrize("words", [(), ("-",)])
+def test_standard_input_may_be_a_file_or_nothing_at_all(
+    words: tuple[str, ...],
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As `< rows.csv`, as systemd and cron start a program, and as `<&-`."""
+    (tmp_path / "rows.csv").write_text("kind,floor,id\ntrade,XNYS,7\n", encoding="utf-8")
+    for where, said in ((tmp_path / "rows.csv", "Published 1 event"), (Path("/dev/null"), "standard input has no")):
+        with where.open() as file, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", file)
+            assert publish(world, *words) == 0
+        got = capsys.readouterr()
+        assert said in got.out + got.err
+    monkeypatch.setattr(sys, "stdin", None)
+    assert publish(world, *words) == 2
+    assert "standard input: input: is closed: name a file" in capsys.readouterr().err
+
+
+def test_a_table_in_gzip_or_in_parquet_is_published_like_any_other(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    csv = CSV.format(171, 172)
+    (tmp_path / "one.csv.gz").write_bytes(gzip.compress(csv.encode()))
+    columns = {"kind": ["trade", "quote"], "floor": ["XNYS"] * 2, "side": [None, "buy"], "price": ["143.2", "143.1"]}
+    table = pa.table({**columns, "symbol": ["IBM"] * 2, "quantity": [100, 500], "id": [173, 174]})
+    parquet.write_table(table, tmp_path / "two.parquet")
+    for name in ("one.csv.gz", "two.parquet"):
+        assert publish(world, tmp_path / name) == 0
+        assert "Published 2 events" in capsys.readouterr().out
+    wait_until(lambda: is_released(world, 171, 172, 173, 174))
+    found = [event for _, payload in world.released("a") for event in events_view(payload) if event["id"] > 170]
+    prices = {int(event["id"]): int(event["price"]) for event in found}
+    assert [prices[number] for number in (171, 172)] == [prices[number] for number in (173, 174)]
+
+
+def test_a_bad_row_of_a_parquet_file_is_named(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = {"kind": ["trade"] * 2, "floor": ["XNYS"] * 2, "price": ["1", "1.00001"], "quantity": [1, 1]}
+    parquet.write_table(pa.table(columns), tmp_path / "bad.parquet")
+    assert publish(world, tmp_path / "bad.parquet") == 2
+    err = capsys.readouterr().err
+    assert "row 1 (from 0), column price: " in err
+    assert err.endswith("; nothing was published\n")
 
 
 @pytest.mark.parametrize(

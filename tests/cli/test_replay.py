@@ -14,7 +14,7 @@ from tests.runtime.worlds import SMALL, World, market_file, running, trades, wai
 from isocast.cli.main import main
 from isocast.cli.replay import progress_text
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime.client.replay import FloorReport, ReplayReport
+from isocast.runtime.client.replay import ReplayedFloor, ReplayReport
 from isocast.wire.events import EventArray, events_view
 
 START = 1_700_000_000_000_000_000
@@ -131,12 +131,12 @@ def test_a_source_that_is_down(world: World, tmp_path: Path, capsys: pytest.Capt
     [
         (ReplayReport([]), 0.0, "0 events, 250 a second, market time unknown"),
         (
-            ReplayReport([FloorReport("floor", events=1_000)], market_time=START, part=0.25),
+            ReplayReport([ReplayedFloor("floor", events=1_000)], market_time=START, part=0.25),
             40.0,
             "1,000 events, 250 a second, 25 % read, about 2 min 0 s left, market time 2023-11-14 22:13:20 UTC",
         ),
         (
-            ReplayReport([FloorReport("floor", events=1_000)], part=0.001, behind_s=7.0),
+            ReplayReport([ReplayedFloor("floor", events=1_000)], part=0.001, behind_s=7.0),
             40.0,
             "1,000 events, 250 a second, 0 % read, about 11 h 6 min left, market time unknown, 7 s behind its pace",
         ),

@@ -15,7 +15,7 @@ import pytest
 
 from isocast.checks.facts import Crashed
 from isocast.cli.main import main
-from isocast.cli.sim_keys import keys_page
+from isocast.cli.sim import keys_page
 from isocast.simulation.mutants import MUTANTS
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.scenario_keys import FAULT_KEYS, FAULT_KINDS, KEYS

@@ -23,6 +23,7 @@ from isocast.cli.world_map import MapLine, Mark, draw_map, height_for
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import Scenario, load_scenario, scenario_from_mapping
 from isocast.simulation.timed import TimedRun
+from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.topology import CITIES
 
@@ -155,6 +156,8 @@ def test_a_file_of_ones_own_is_never_one_of_the_package(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     for missing in ("quiet.toml", "scenarios/none.toml", "scenarios/../pyproject.toml", "src/isocast/__init__.py", ""):
         assert shipped(Path(missing)) == Path(missing)
+    with pytest.raises(ConfigurationError, match=r'no such file; did you mean "owner-crash"\?'):
+        shipped(Path("scenarios/owner-crsh.toml"))
     own = Path("scenarios/quiet.toml")
     assert shipped(own) != own
     own.parent.mkdir()

@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.runtime.worlds import SMALL, World, market_file, running, wait_until
 
 from isocast.cli.main import main
-from isocast.cli.tape_live import Moment, Wanted, read_journal, tell_gap
+from isocast.cli.tape_live import Moment, TapeChoice, read_journal, tell_gap
 from isocast.cli.tape_view import depth_frame, live_frame
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.ticker.tape import Tape
@@ -65,10 +65,6 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     got = capsys.readouterr()
     assert (got.out, got.err.count("\n")) == ("", 1)
     return got.err
-
-
-def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "isocast tape --journal data/london/journal --summary" in run(capsys, "--help")
 
 
 def test_a_feed_gives_a_row_for_each_symbol(feed: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,7 +266,7 @@ def test_before_anything_was_released_a_journal_has_an_empty_tape(
 
 def test_messages_that_a_tape_does_not_get_are_told(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     tape = Tape()
-    read_journal(world.market.directory_of("a") / "journal", tape, Moment(), Wanted(), None)
+    read_journal(world.market.directory_of("a") / "journal", tape, Moment(), TapeChoice(), None)
     assert capsys.readouterr().err == ""
     tape = Tape()
     tape.sequence = 3

@@ -207,4 +207,4 @@ def test_orders_that_are_gone_make_room() -> None:
         messages = [itch.add(1, 1, order, "B", 10, "ISO", 5) for order in orders]
         messages += [itch.delete(1, 1, order) if order % 2 else itch.executed(1, 1, order, 10, 1) for order in orders]
         list(decoder.blocks([frame(*messages)]))
-    assert decoder.orders_known < 20_000, "what has gone was forgotten"
+    assert decoder._book.orders.count < 20_000, "what has gone was forgotten"  # noqa: SLF001

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tests.floor.cases import BUY, SELL, SYMBOL, order
+from tests.floor.keys import key_in_order
 
 from isocast.floor.arbiter import (
     Arbiter,
@@ -86,16 +87,18 @@ class Ring:
         """
         owner, size = self.next_owner, len(self.members)
         self.token += 1
-        messages = [FloorMessage(self._next(), f"floor/{CODE}", encode_event(event)) for event in events]
-        messages += [FloorMessage(self._next(), topic, payload, site) for topic, payload, site in foreign]
+        written: list[tuple[str, bytes, int | None]] = [(f"floor/{CODE}", encode_event(one), None) for one in events]
+        written += foreign
         if others is not None:
-            messages.append(FloorMessage(self._next(), f"floor/{CODE}/report", others, None))
+            written.append((f"floor/{CODE}/report", others, None))
         for number in self.members if reports else ():
             site = self.sites[number]
             if site.is_up:
                 for parts in site.outbox.values():
-                    messages += [FloorMessage(self._next(), topic, part, number) for topic, part in parts]
+                    written += [(topic, part, number) for topic, part in parts]
                 site.outbox.clear()
+        key = key_in_order(f"floor/{CODE}", [one[:2] for one in written])
+        messages = [FloorMessage(self._next(), topic, payload, key, site) for topic, payload, site in written]
         possession = self.token - size + 1
         stable = possession if possession >= self.first_token else 0
         event = TokenReleased(self.token, 10 * self.token, stable, size, self.universe, tuple(messages))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.floor.cases import BUY, SELL, SYMBOL, order
+from tests.floor.keys import KEY
 from tests.floor.rings import CODE, OPEN, Ring
 
 from isocast.floor.arbiter import (
@@ -20,7 +22,7 @@ from isocast.floor.arbiter import (
     TradesConfirmed,
 )
 from isocast.floor.events import Phase, Trade
-from isocast.floor.following import REPORT_EVERY, FloorFollower, FloorMessage, FloorStep
+from isocast.floor.following import REPORT_EVERY, Entering, FloorFollower, FloorMessage, read_token
 from isocast.floor.reporting import FloorReport, encode_report
 from isocast.floor.snapshot import fold
 from isocast.floor.state import state_hash
@@ -369,9 +371,10 @@ def test_a_snapshot_of_another_floor_or_of_nothing_is_refused() -> None:
 class Backwards(FloorFollower):
     """Applies the events of a token in another order."""
 
-    def finish(self) -> FloorStep | None:
-        self._kept.reverse()
-        return super().finish()
+    @staticmethod
+    def reads(messages: Sequence[FloorMessage]) -> tuple[list[Entering], int]:
+        events, strange = read_token(messages)
+        return events[::-1], strange
 
 
 class Odd(Arbiter):
@@ -475,6 +478,8 @@ def test_what_is_no_report_is_counted_and_ignored() -> None:
 
 def test_a_message_of_another_floor_is_not_for_this_one() -> None:
     arbiter = Arbiter(CODE, 1)
-    event = TokenReleased(1, 10, 0, 4, (1,), (FloorMessage(1, "floor/YYYY", b"x"), FloorMessage(2, "news", b"")))
+    event = TokenReleased(
+        1, 10, 0, 4, (1,), (FloorMessage(1, "floor/YYYY", b"x", KEY), FloorMessage(2, "news", b"", KEY))
+    )
     assert arbiter.step(event) == ()
     assert (arbiter.token, arbiter.retained, arbiter.floor.steps) == (1, 0, 0)

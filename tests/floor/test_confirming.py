@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.floor.cases import BUY, SELL, SYMBOL, order
+from tests.floor.keys import KEY
 from tests.floor.rings import CODE, OPEN, Ring
 
 from isocast.floor.arbiter import TokenReleased
@@ -92,7 +93,7 @@ def traded() -> tuple[ConfirmationFollower, bytes]:
 
 
 def report(follower: ConfirmationFollower, told: FloorReport, token: int = 3) -> list[News]:
-    return follower.hear(token, 30, FloorMessage(9, REPORTS, encode_report(told)))
+    return follower.hear(token, 30, FloorMessage(9, REPORTS, encode_report(told), KEY))
 
 
 def test_a_trade_is_tentative_until_a_report_with_the_same_state_says_that_it_is_confirmed() -> None:
@@ -141,9 +142,9 @@ def test_whoever_begins_with_a_snapshot_does_not_judge_what_was_before() -> None
 
 def test_results_are_remembered_for_a_while() -> None:
     follower = fresh()
-    follower.hear(1, 1, FloorMessage(1, f"floor/{CODE}", b""))
+    follower.hear(1, 1, FloorMessage(1, f"floor/{CODE}", b"", KEY))
     for token in range(2, 100 * (RESULTS_KEPT + 3)):
-        follower.hear(token, token, FloorMessage(token, f"floor/{CODE}", b""))
+        follower.hear(token, token, FloorMessage(token, f"floor/{CODE}", b"", KEY))
     follower.finish()
     last = 100 * (RESULTS_KEPT + 3)
     assert report(follower, FloorReport(200, bytes(32), 0), last) == []

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.floor.keys import KEY, key_in_order
 from tests.floor.rings import CODE
 
 from isocast.floor.arbiter import Arbiter, PublishPrints, PublishReport, TokenReleased, Truncated
@@ -236,9 +237,10 @@ class Ring:
     def token(self, *messages: tuple[str, bytes], stable: int = 0) -> tuple[list[PublishReport], list[PublishPrints]]:
         self.number += 1
         heard = []
+        key = key_in_order(floor_topic(CODE), messages)
         for message in messages:
             self.sequence += 1
-            heard.append(FloorMessage(self.sequence, *message))
+            heard.append(FloorMessage(self.sequence, *message, key))
         event = TokenReleased(self.number, self.number, stable, 3, (1, 2, 3), tuple(heard), is_own=True)
         effects = self.arbiter.step(event)
         for one in heard:
@@ -308,6 +310,8 @@ def test_a_correction_that_is_cut_off_has_not_been() -> None:
     ring.arbiter.step(Truncated(5))
     assert ring.arbiter.unprinted == 0
     assert ring.arbiter._now.corrections.standing == {}  # noqa: SLF001
-    event = TokenReleased(6, 6, 5, 3, (1, 2, 3), (FloorMessage(9, correction_topic(CODE), encode_correction(PRICE)),))
+    event = TokenReleased(
+        6, 6, 5, 3, (1, 2, 3), (FloorMessage(9, correction_topic(CODE), encode_correction(PRICE), KEY),)
+    )
     ring.arbiter.step(replace(event, is_own=True))
     assert ring.arbiter.unprinted == 1

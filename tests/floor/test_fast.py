@@ -13,8 +13,8 @@ from tests.floor.test_following import OTHERS
 from tests.floor.test_rules import PRICES, QUANTITIES, SIDES, TERMS, events
 
 from isocast.floor.book import WorkingOrder
-from isocast.floor.events import Cancel, Directory, Event, Order, OwnRule, Phase, Replace, Status, Trade
-from isocast.floor.fast import FastFloor, Row, RowKind
+from isocast.floor.events import Cancel, Directory, Event, MarketKind, Order, OwnRule, Phase, Replace, Status, Trade
+from isocast.floor.fast import FastFloor
 from isocast.floor.fast_book import FastBook, FastSide
 from isocast.floor.machine import Floor
 from isocast.floor.snapshot import floor_of, rows_of
@@ -104,42 +104,6 @@ def test_the_short_way_leads_to_the_same_place(tokens: list[list[Event]]) -> Non
     compare(tokens)
 
 
-def row(event: Event) -> Row:
-    match event:
-        case Order():
-            side = int(event.side)
-            first = (RowKind.ORDER, event.id, event.account, event.symbol, side, event.quantity, event.price)
-            return (*first, event.owner, event.is_immediate)
-        case Cancel():
-            return (RowKind.CANCEL, event.id, event.account, "", 0, event.quantity, 0, 0, False)
-        case Replace():
-            return (RowKind.REPLACE, event.id, event.account, "", 0, event.quantity, event.price, 0, False)
-        case _:
-            raise AssertionError(event)
-
-
-@given(common_flows(), st.sampled_from(Phase))
-def test_events_as_numbers_are_the_same_events(tokens: list[list[Event]], phase: Phase) -> None:
-    """Also where the symbol does not trade, or does not exist."""
-    plain = [
-        [
-            one._replace(is_day=False, deadline=None) if isinstance(one, Order) else one
-            for one in token
-            if not isinstance(one, Order) or (one.trigger is None and not one.display)
-        ]
-        for token in tokens[1:-1]
-    ]
-    one, other = Floor(), FastFloor()
-    for floor in (one, other):
-        floor.step(1, 1, [Directory(SYMBOL, phase=phase)])
-    for number, token in enumerate(plain, 2):
-        strange = order(1000 + number, BUY, 1, 1)._replace(symbol="NONE")
-        told = one.step(number, number, [*token, strange])
-        begun = other.begin(number, number)
-        assert begun + other.apply_rows([row(event) for event in [*token, strange]]) + other.end() == told
-        assert state_hash(one) == state_hash(other)
-
-
 @given(flows(), st.integers(0, 8))
 def test_a_fast_floor_goes_on_from_a_snapshot_of_either(tokens: list[list[Event]], cut: int) -> None:
     readable = Floor()
@@ -154,6 +118,14 @@ def test_a_fast_floor_goes_on_from_a_snapshot_of_either(tokens: list[list[Event]
 
 def resting(number: int, side: Side, price: int, *, market: bool = False) -> WorkingOrder:
     return WorkingOrder(number, number, 0, side, price, 1, 0, 1, number, is_market=market)
+
+
+@pytest.mark.parametrize("side", [BUY, SELL])
+def test_a_market_order_that_waits_for_a_batch_meets_what_comes_under_new_rules(side: Side) -> None:
+    """It names no price, and its level has none."""
+    batch = Directory(SYMBOL, phase=Phase.OPEN, market=MarketKind.BATCH)
+    waiting, coming = order(1, side, 10, 0, is_market=True), order(2, BUY if side is SELL else SELL, 5, 100)
+    compare([[batch, waiting, Directory(SYMBOL, phase=Phase.OPEN), coming], [order(3, SELL, 5, 100)]])
 
 
 @pytest.mark.parametrize("side", [BUY, SELL])

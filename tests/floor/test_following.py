@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.floor.cases import BUY, SELL, SYMBOL, order
+from tests.floor.keys import KEY
 from tests.floor.test_rules import TERMS, events
 
 from isocast.floor.codec import decode_event, encode_event
-from isocast.floor.events import AuctionKind, Bid, Cancel, Commit, Directory, Event, Lot, Phase, Reveal, Take, Trade
+from isocast.floor.events import (
+    AuctionKind,
+    Bid,
+    Cancel,
+    Commit,
+    Directory,
+    Event,
+    Lot,
+    Phase,
+    Reveal,
+    Status,
+    Take,
+    Trade,
+    Wake,
+)
 from isocast.floor.following import REPORT_EVERY, FloorFollower, FloorMessage, FloorStep
 from isocast.floor.machine import Floor
 from isocast.floor.rules.second_price import commitment
 from isocast.floor.state import state_hash
+from isocast.terms.entry import EntryRule, entry_order
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 
 TOPIC = "floor/XISO"
@@ -49,12 +66,12 @@ def sequences(draw: st.DrawFn) -> list[tuple[int, int, list[FloorMessage]]]:
         messages: list[FloorMessage] = []
         for event in wanted:
             sequence += draw(st.integers(0, 2)) or not messages
-            messages.append(FloorMessage(sequence, TOPIC, encode_event(event)))
+            messages.append(FloorMessage(sequence, TOPIC, encode_event(event), KEY))
         for strange in draw(
             st.lists(st.sampled_from((("news", b"x"), (TOPIC, b"no event"), (TOPIC, b""))), max_size=1)
         ):
             sequence += 1
-            messages.append(FloorMessage(sequence, *strange))
+            messages.append(FloorMessage(sequence, *strange, KEY))
         found.append((number, number, messages))
     return found
 
@@ -122,10 +139,10 @@ def test_a_step_is_what_the_floor_does_with_the_events_of_the_token(
             continue
         readable = []
         for message in of_floor:
-            try:
+            with suppress(RemoteProtocolError):
                 readable.append(decode_event(message.payload))
-            except RemoteProtocolError:
-                continue
+        accounts = [getattr(event, "account", None) for event in readable]
+        readable = [readable[place] for place in entry_order(accounts, KEY, EntryRule.SHUFFLE)]
         reports = floor.step(token, instant, readable)
         assert [told.report for told in step.reports] == reports
         assert step.trades == tuple(one for one in reports if isinstance(one, Trade))
@@ -134,14 +151,14 @@ def test_a_step_is_what_the_floor_does_with_the_events_of_the_token(
 
 def opened() -> FloorFollower:
     follower = FloorFollower("XISO")
-    follower.follow(1, 10, [FloorMessage(1, TOPIC, encode_event(Directory(SYMBOL, phase=Phase.OPEN)))])
+    follower.follow(1, 10, [FloorMessage(1, TOPIC, encode_event(Directory(SYMBOL, phase=Phase.OPEN)), KEY)])
     return follower
 
 
 def test_reports_name_the_message_that_made_them() -> None:
     follower = opened()
     sell, buy = (encode_event(order(number, side, 5, 100)) for number, side in ((1, SELL), (2, BUY)))
-    step = follower.follow(2, 20, [FloorMessage(7, TOPIC, sell), FloorMessage(9, TOPIC, buy)])
+    step = follower.follow(2, 20, [FloorMessage(7, TOPIC, sell, KEY), FloorMessage(9, TOPIC, buy, KEY)])
     assert step is not None
     assert [(told.sequence, told.report) for told in step.reports] == [(9, Trade(1, SYMBOL, 100, 5, 2, 1))]
     assert (step.number, step.is_reported, follower.sequence) == (2, True, 9)
@@ -149,13 +166,15 @@ def test_reports_name_the_message_that_made_them() -> None:
 
 def test_a_report_is_due_for_trades_and_for_every_hundredth_step() -> None:
     follower = opened()
-    found = [follower.follow(2 * n, n, [FloorMessage(n, TOPIC, b"")]) for n in range(2, 2 * REPORT_EVERY + 2)]
+    found = [follower.follow(2 * n, n, [FloorMessage(n, TOPIC, b"", KEY)]) for n in range(2, 2 * REPORT_EVERY + 2)]
     assert [step.number for step in found if step is not None and step.is_reported] == [REPORT_EVERY, 2 * REPORT_EVERY]
 
 
 def test_what_is_no_event_is_counted_and_changes_nothing_but_the_token() -> None:
     follower = opened()
-    step = follower.follow(2, 20, [FloorMessage(2, TOPIC, b"\xff"), FloorMessage(3, "floor/XISO/report", b"\xff")])
+    step = follower.follow(
+        2, 20, [FloorMessage(2, TOPIC, b"\xff", KEY), FloorMessage(3, "floor/XISO/report", b"\xff", KEY)]
+    )
     assert step is not None
     assert (step.reports, follower.undecodable, follower.sequence) == ((), 1, 2)
 
@@ -164,19 +183,98 @@ def test_a_message_of_a_token_that_is_over_is_refused() -> None:
     follower = opened()
     for token in (0, 1):
         with pytest.raises(LocalProtocolError, match="the floor is at 1"):
-            follower.hear(token, 20, FloorMessage(2, TOPIC, b""))
-    follower.hear(3, 20, FloorMessage(2, TOPIC, b""))
+            follower.hear(token, 20, FloorMessage(2, TOPIC, b"", KEY))
+    follower.hear(3, 20, FloorMessage(2, TOPIC, b"", KEY))
     with pytest.raises(LocalProtocolError, match="the floor is at 3"):
-        follower.hear(2, 20, FloorMessage(2, TOPIC, b""))
+        follower.hear(2, 20, FloorMessage(2, TOPIC, b"", KEY))
     with pytest.raises(LocalProtocolError, match="token 3 is not over"):
         follower.follow(4, 20, [])
 
 
 def test_a_state_that_is_gone_has_no_hash() -> None:
     follower = opened()
-    step = follower.follow(2, 20, [FloorMessage(2, TOPIC, b"")])
+    step = follower.follow(2, 20, [FloorMessage(2, TOPIC, b"", KEY)])
     assert step is not None
     assert step.state_hash() == state_hash(follower.floor)
-    follower.follow(3, 20, [FloorMessage(3, TOPIC, b"")])
+    follower.follow(3, 20, [FloorMessage(3, TOPIC, b"", KEY)])
     with pytest.raises(LocalProtocolError, match="token 3 followed"):
         step.state_hash()
+
+
+# Who enters first ---------------------------------------------------------------------------------------------------
+
+
+def entered(step: FloorStep | None) -> list[Event]:
+    assert step is not None
+    return [one.event for one in step.applied if one.event is not None]
+
+
+@given(st.data(), st.binary(min_size=16, max_size=16).filter(any))
+def test_two_gateways_orders_of_a_token_enter_by_its_key_whatever_the_order_of_arrival(
+    data: st.DataObject, key: bytes
+) -> None:
+    """Each account's own order is kept, which is all that a gateway decides."""
+    sent: list[list[Event]] = [
+        [order(account << 32 | n, SELL if account % 2 else BUY, 1 + n, 100, account=account) for n in range(1, 4)]
+        for account in (1, 2, 3)
+    ]
+    outcomes = []
+    for _ in range(2):
+        turns = data.draw(st.permutations([0, 0, 0, 1, 1, 1, 2, 2, 2]))
+        waiting = [iter(one) for one in sent]
+        arrived = [next(waiting[turn]) for turn in turns]
+        follower = opened()
+        messages = [FloorMessage(5 + n, TOPIC, encode_event(event), key) for n, event in enumerate(arrived)]
+        events = entered(follower.follow(2, 20, messages))
+        for one in sent:
+            assert [event for event in events if event in one] == one
+        outcomes.append((events, state_hash(follower.floor)))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_keys_decide_who_is_first() -> None:
+    first, second = order(1, SELL, 1, 100, account=1), order(2, SELL, 1, 100, account=2)
+    found = []
+    for key in range(1, 201):
+        messages = [FloorMessage(2, TOPIC, encode_event(one), key.to_bytes(16)) for one in (first, second)]
+        found.append(entered(opened().follow(2, 20, messages))[0])
+    assert 60 < found.count(first) < 140, "an even chance for both"
+
+
+def test_events_without_an_account_enter_first() -> None:
+    """What an operator says at the end of a token counts for all of it."""
+    sell, halt = order(1, SELL, 1, 100), Status(None, Phase.HALTED)
+    step = opened().follow(2, 20, [FloorMessage(2, TOPIC, encode_event(one), KEY) for one in (sell, halt, Wake())])
+    assert entered(step) == [halt, Wake(), sell]
+
+
+def test_messages_that_are_no_event_take_no_part_in_the_shuffle() -> None:
+    sells = [FloorMessage(2, TOPIC, encode_event(order(n, SELL, 1, 100, account=n)), KEY) for n in range(1, 6)]
+    strange = FloorMessage(2, TOPIC, b"no event", KEY)
+    alone = entered(opened().follow(2, 20, sells))
+    assert entered(opened().follow(2, 20, [strange, *sells[:3], strange, *sells[3:], strange])) == alone
+
+
+def test_a_restart_in_the_middle_of_a_token_keeps_its_key() -> None:
+    sells = [FloorMessage(2, TOPIC, encode_event(order(n, SELL, 1, 100, account=n)), KEY) for n in range(1, 6)]
+    through = opened()
+    for message in sells[:2]:
+        through.hear(2, 20, message)
+    again = FloorFollower.restored(through.snapshot())
+    for message in sells[2:]:
+        through.hear(2, 20, message)
+        again.hear(2, 20, message)
+    assert entered(through.finish()) == entered(again.finish())
+    assert state_hash(through.floor) == state_hash(again.floor)
+    with pytest.raises(LocalProtocolError, match="token 3 has two shuffle keys"):
+        again.follow(3, 30, [sells[0], sells[1]._replace(shuffle_key=KEY[::-1])])
+
+
+def test_without_its_key_a_token_is_not_applied() -> None:
+    """A follower that fell back to the sequence would differ from the others, and both would be content."""
+    follower = opened()
+    before = follower.snapshot()
+    with pytest.raises(LocalProtocolError, match=r"token 2 has no shuffle key.*sequence 7 and what follows"):
+        follower.hear(2, 20, FloorMessage(7, TOPIC, encode_event(order(1, SELL, 1, 100)), bytes(16)))
+    assert follower.snapshot() == before
+    assert follower.hear(2, 20, FloorMessage(7, "news", b"", bytes(16))) is None, "others' messages need none"

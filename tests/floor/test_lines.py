@@ -14,6 +14,7 @@ from isocast.terms.errors import RemoteProtocolError
 
 DIRECTORY = {"kind": "directory", "symbol": "X", "tick": 1, "lot": 1, "phase": "open"}
 SELL = {"kind": "order", "id": 1, "account": 1, "symbol": "X", "side": "sell", "quantity": 100, "price": 1002}
+COMMIT = {"kind": "commit", "id": 1, "account": 1, "lot": 2, "ceiling": 5}
 BUY = {**SELL, "id": 2, "account": 2, "side": "buy", "quantity": 120, "price": 1005}
 
 
@@ -104,6 +105,10 @@ def test_every_kind_of_line() -> None:
         (json.dumps({**DIRECTORY, "lot": 0}), "lot must be"),
         (json.dumps({**DIRECTORY, "phase": "noon"}), "phase must be one of"),
         ('{"kind": "reveal", "id": 1, "account": 1, "price": 1, "nonce": "xy"}', "nonce must be"),
+        ('{"kind": "reveal", "id": 1, "account": 1, "price": 1, "nonce": "00"}', "nonce must be 32 hexadecimal digits"),
+        (json.dumps({**COMMIT, "hash": "00"}), "hash must be 64 hexadecimal digits"),
+        (json.dumps(COMMIT), "hash must be 64 hexadecimal digits"),
+        (json.dumps({**DIRECTORY, "reference": 0}), "reference must be 1 or more"),
         ('{"kind": "token", "t": 1}', "T must be"),
     ],
 )
@@ -144,5 +149,7 @@ def test_whatever_is_read_a_floor_goes_on(rows: list[tuple[str, dict[str, Any]]]
 
 def test_a_field_that_may_be_left_out_may_be_null_and_one_that_no_event_has_is_ignored() -> None:
     plain = told(DIRECTORY, {"kind": "token", "t": 1, "T": 5}, SELL, BUY)
-    nulls = {"owner": None, "trigger": None, "until": None, "display": None, "colour": "red"}
-    assert told(DIRECTORY, {"kind": "token", "t": 1, "T": 5}, {**SELL, **nulls}, {**BUY, **nulls}) == plain
+    names = ("owner", "trigger", "until", "at", "display", "deadline", "market", "immediate", "all", "day", "open")
+    nulls = {**dict.fromkeys(names), "colour": "red"}
+    rules = dict.fromkeys(("market", "price_rule", "own_rule", "share", "collar_bp", "band_bp", "reference"))
+    assert told({**DIRECTORY, **rules}, {"kind": "token", "t": 1, "T": 5}, {**SELL, **nulls}, {**BUY, **nulls}) == plain

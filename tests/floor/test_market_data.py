@@ -4,11 +4,12 @@ from random import Random
 
 import numpy as np
 import pytest
+from tests.floor.keys import in_order
 
 from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.outcomes import FeedLog
-from isocast.floor.codec import encode_event, floor_topic
+from isocast.floor.codec import floor_topic
 from isocast.floor.events import (
     Cancel,
     Crossing,
@@ -21,7 +22,6 @@ from isocast.floor.events import (
     Replace,
     Status,
 )
-from isocast.floor.following import FloorMessage
 from isocast.floor.market_data import DAY_BEGINS, INDICATIVE, FloorMarketData
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
 from isocast.ticker.records import TapeFault
@@ -48,7 +48,7 @@ class Feed:
     def take(self, *events: Event, later: int = SECOND) -> EventArray:
         self.token += 1
         self.at += later
-        messages = [FloorMessage(self.token, floor_topic(CODE), encode_event(event)) for event in events]
+        messages = in_order(floor_topic(CODE), *events)
         for message in messages:
             assert not len(self.data.hear(self.token, self.at, message)), "told when the token is over"
         return self.data.finish()

@@ -99,6 +99,15 @@ def test_an_order_that_loses_its_place_and_gets_it_back_is_another_state() -> No
     assert state_hash(case.floor) == defined(case.floor)
 
 
+def test_an_id_that_two_accounts_use_in_one_token_counts_for_both() -> None:
+    case = Case()
+    assert state_hash(case.floor) == defined(case.floor)
+    case.token(order(5, BUY, 1, 90, account=1), order(5, BUY, 1, 90, account=2))
+    assert state_hash(case.floor) == defined(case.floor)
+    case.token(order(5, BUY, 1, 90, account=3), order(6, SELL, 1, 90, account=4))
+    assert state_hash(case.floor) == defined(case.floor)
+
+
 def test_orders_for_the_close_that_is_put_off_wait_in_the_order_of_their_places() -> None:
     case = Case()
     case.token(order(1, SELL, 5, 90, at=Crossing.CLOSE), order(2, BUY, 5, 80, at=Crossing.CLOSE))

@@ -10,7 +10,7 @@ from struct import Struct
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tests.security.package_samples import MARKET, REGION
-from tests.security.rosters import a_roster, identity
+from tests.security.rosters import ROOT, a_roster, identity, next_roster
 from tests.wire.door_samples import DOOR_SAMPLES
 from tests.wire.hostile_messages import Way
 from tests.wire.test_stripe_proofs import GOLDEN
@@ -20,13 +20,13 @@ from isocast.runtime.edge.narrow.archive import proof_request, read_proof_reques
 from isocast.security.chains import ChainOpener, ChainSealer
 from isocast.security.door_identities import DoorWord, EphemeralKey, encode_word, read_word
 from isocast.security.door_seals import DoorOpener, DoorSealer
-from isocast.security.group_keys import open_core_key, seal_core_key
+from isocast.security.group_keys import former_core_keys, open_core_key, seal_core_key, wants_core_key
 from isocast.security.keys import SecretKey
 from isocast.security.line_seals import BoughtKeys, RegionKeys
-from isocast.security.sealing import Opener, Sealer
+from isocast.security.sealing import Generations, Opener, Sealer
 from isocast.security.stripe_seals import StripeOpener, StripeSealer
 from isocast.security.subscriptions import HISTORY, line_key, service_key, stripe_service
-from isocast.terms.errors import RemoteProtocolError
+from isocast.terms.errors import LocalProtocolError, RemoteProtocolError, RosterError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import SECOND
 from isocast.wire.door import DoorKind, Sealed, Snapshot, decode_message, encode_message
@@ -101,7 +101,16 @@ def _chained(data: bytes) -> None:
     assert fits, "what opens is committed to"
 
 
+def _named(data: bytes) -> None:
+    """A payload whose salt names a generation: what is heard has a key, and what opens was heard."""
+    heard = _LATER_OPENER.knows(0, _LABEL, data)
+    _LATER_OPENER.open(0, _LABEL, data)
+    assert heard, "what opens is of a generation that is known"
+
+
 _OPENER, _CHAIN_OPENER = Opener({1: _SECRET}), ChainOpener({1: _SECRET}, 0)
+_LATER = Generations((SecretKey(bytes(32)),), SecretKey(bytes(range(32))))
+_LATER_OPENER = Opener({1: _SECRET}, _LATER)
 
 SEAL_WAYS: tuple[Way, ...] = (
     _stripe_proof,
@@ -111,6 +120,7 @@ SEAL_WAYS: tuple[Way, ...] = (
     _sold_block,
     _payload,
     _chained,
+    _named,
 )
 
 
@@ -128,15 +138,18 @@ def seal_seeds() -> list[bytes]:
     ((_, link),) = chain.links(_LABEL.number, _LABEL.number)
     asked = proof_request(b"2410040001", 7, 3)
     assert asked.endswith(request(b"2410040001", 7, 3))
-    said = (proof, asked, stripe, proof, encode_message(sold), payload, link + chained)
+    named = Sealer(_SECRET, 1, bytes(16), _LATER).seal(0, _LABEL, b"something that nobody may know")
+    said = (proof, asked, stripe, proof, encode_message(sold), payload, link + chained, named)
     return [bytes((way,)) + data for way, data in enumerate(said)]
 
 
 # Identities at doors, and the core key in a roster --------------------------------------------------
 
-_CORE, _EPHEMERAL = bytes(range(32)), bytes(range(32, 64))
-_SEALED = seal_core_key(a_roster(), _CORE, _EPHEMERAL)
+_OWN, _EPHEMERAL = bytes(range(32)), bytes(range(32, 64))
+_FIRST = seal_core_key(a_roster(), ROOT, _OWN)
+_SEALED = seal_core_key(wants_core_key(next_roster(_FIRST), _FIRST), ROOT, _EPHEMERAL)
 _READER = identity("london")
+_CORE, _BEFORE = open_core_key(_SEALED, _READER), open_core_key(_FIRST, _READER)
 
 
 def _word(data: bytes) -> None:
@@ -146,7 +159,7 @@ def _word(data: bytes) -> None:
 
 def _agreed(data: bytes) -> None:
     """Any ephemeral key: what comes of it is a key, and nobody's own."""
-    key = EphemeralKey(_CORE).agree(data[:32].ljust(32, b"\0"), _EPHEMERAL)
+    key = EphemeralKey(_OWN).agree(data[:32].ljust(32, b"\0"), _EPHEMERAL)
     assert len(key) == len(_EPHEMERAL)
     assert key != _EPHEMERAL
 
@@ -157,10 +170,20 @@ def _core_part(data: bytes) -> None:
     part, ephemeral = data[:48].ljust(48, b"\0"), data[48:80].ljust(32, b"\0")
     hostile = replace(_SEALED, members=(replace(first, sealed_core=part), *others), ephemeral=ephemeral)
     found = open_core_key(hostile, _READER)
-    assert found == SecretKey(_CORE), "nothing else opens"
+    assert found == _CORE, "nothing else opens"
 
 
-IDENTITY_WAYS: tuple[Way, ...] = (_word, _word, _agreed, _core_part)
+def _core_keys_before(data: bytes) -> None:
+    """What a roster hands on of the core keys before its own."""
+    assert _CORE is not None
+    try:
+        hostile = replace(_SEALED, former=data)
+    except LocalProtocolError as reason:
+        raise RosterError(str(reason)) from None  # As the reader of a roster tells it.
+    assert former_core_keys(hostile, _CORE) == ((_BEFORE,) if data else ()), "nothing else opens"
+
+
+IDENTITY_WAYS: tuple[Way, ...] = (_word, _word, _agreed, _core_part, _core_keys_before)
 
 
 def identity_seeds() -> list[bytes]:
@@ -168,4 +191,5 @@ def identity_seeds() -> list[bytes]:
     public = EphemeralKey(_EPHEMERAL).public
     words = DoorWord(public), DoorWord(public, bytes(SIGNATURE_BYTES))
     part = _SEALED.members[0].sealed_core + _SEALED.ephemeral
-    return [*[b"\0" + encode_word(word) for word in words], b"\2" + public, b"\3" + part]
+    before = b"\4" + _SEALED.former
+    return [*[b"\0" + encode_word(word) for word in words], b"\2" + public, b"\3" + part, before]

@@ -55,6 +55,10 @@ FIRE = TimerFired()
 EffectT = TypeVar("EffectT")
 
 
+KEY = bytes(range(16))
+"""Of every token's shuffle."""
+
+
 def quote(sequence: int, *, symbol: str = "IBM", side: Side = Side.BUY, kind: EventKind = EventKind.QUOTE) -> bytes:
     """One event, whose price says which message it is of."""
     event = MarketEvent(kind, Mic("XNYS"), Symbol(symbol), side, price=sequence, quantity=1, time=sequence, id=sequence)
@@ -132,4 +136,4 @@ def release(first: int, payloads: Sequence[bytes], token_number: int = 7, instan
     token = Token(
         0, EPOCH, 1, token_number, instant, first, (), (), (), NO_NONCE, NO_NONCE, 0, NO_LIMIT, (), NO_DIGEST
     )  # fmt: skip
-    return Release(NO_EPOCH, LogEntry(token, messages, b""), first, messages, instant)
+    return Release(NO_EPOCH, LogEntry(token, messages, KEY), first, messages, instant)

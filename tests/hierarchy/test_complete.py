@@ -106,6 +106,19 @@ def test_two_contents_for_one_sequence_are_an_alarm_and_the_first_stands() -> No
     assert [line.conflicts for line in machine.snapshot().lines if line.line == 2] == [1]
 
 
+def test_two_shuffle_keys_for_one_sequence_are_an_alarm_too() -> None:
+    """By the key a floor's events enter: who changes it changes who trades."""
+    machine = customer()
+    other = rel(1, 2)._replace(shuffle_key=b"another key 1234")
+    machine.step(arrive(rel(1)), NOW)
+    [alarm] = machine.step(arrive(other), NOW)
+    assert isinstance(alarm, ConflictFound)
+    assert alarm.first_digest != alarm.other_digest
+    machine.step(arrive(rel(3)), NOW)
+    [alarm] = of(machine.step(arrive(rel(3, 2)._replace(shuffle_key=b"another key 1234")), NOW), ConflictFound)
+    assert machine.snapshot().counters.conflicts == 2
+
+
 def test_a_message_that_waits_is_compared_too() -> None:
     machine = customer()
     machine.step(arrive(rel(3)), NOW)

@@ -97,8 +97,9 @@ def test_what_comes_while_joining_is_held_within_bounds_and_compared() -> None:
     machine = joiner(JoinPoint.SNAPSHOT, hold_max=5)
     machine.step(arrive(*rels(100, 199)), NOW)
     assert machine.snapshot().held == 5
-    [alarm] = machine.step(arrive(rel(100, 2, b"forged")), NOW)
-    assert isinstance(alarm, ConflictFound)
+    for other in (rel(100, 2, b"forged"), rel(100, 2)._replace(shuffle_key=b"another key 1234")):
+        [alarm] = machine.step(arrive(other), NOW)
+        assert isinstance(alarm, ConflictFound)
     machine.step(arrive(rel(1, 9), rel(1)._replace(stripe=1), rel(1)._replace(count=2), beat(0)), NOW)
     assert machine.snapshot().counters.strange == 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.hierarchy.edge_makers import EPOCH, FIRE, MS, NOW, beat, quote, release
+from tests.hierarchy.edge_makers import EPOCH, FIRE, KEY, MS, NOW, beat, quote, release
 
 from isocast.hierarchy.edge import MessagesReleased, SendLine
 from isocast.hierarchy.line_sender import LineSender
@@ -30,13 +30,13 @@ def beats(machine: LineSender, until: int) -> list[int]:
 
 
 def test_a_release_becomes_one_burst_with_the_instant_of_its_token() -> None:
-    """Protocol §2: REL{e, t, s, T_t, edge stripe, number, count, payload, proof}."""
+    """Protocol §2: REL{e, t, s, T_t, edge stripe, number, count, payload, proof}, with the token's shuffle key."""
     payloads = (quote(5), quote(6))
     [burst] = sender(5).step(MessagesReleased(release(5, [b"sealed", b"sealed"]), payloads), NOW + MS)
     assert burst == SendLine(
         (
-            ReleasedPacket(0, EPOCH, 3, 7, 5, NOW, 0, 5, 1, payloads[0], b""),
-            ReleasedPacket(0, EPOCH, 3, 7, 6, NOW, 0, 6, 1, payloads[1], b""),
+            ReleasedPacket(0, EPOCH, 3, 7, 5, NOW, 0, 5, 1, payloads[0], b"", shuffle_key=KEY),
+            ReleasedPacket(0, EPOCH, 3, 7, 6, NOW, 0, 6, 1, payloads[1], b"", shuffle_key=KEY),
         )
     )
 

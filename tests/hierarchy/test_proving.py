@@ -152,6 +152,7 @@ def test_without_proofs_the_forgery_is_delivered_and_the_genuine_message_is_the_
         {"instant": NOW + 1},
         {"number": 2},
         {"uncertified": True},
+        {"shuffle_key": b"another key 1234"},
     ],
     ids=lambda change: next(iter(change)),
 )

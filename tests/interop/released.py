@@ -23,6 +23,7 @@ class ReleasedMessage(NamedTuple):
     instant: int
     due: int
     released_at: int
+    shuffle_key: bytes
 
 
 def journal_of(directory: Path) -> Path:
@@ -46,6 +47,7 @@ def _messages(blocks: Iterable[BlockView]) -> list[ReleasedMessage]:
                     header.instant,
                     header.due,
                     header.released_at,
+                    header.shuffle_key,
                 )
             )
     return found

@@ -68,8 +68,10 @@ class Floor:
 class Stage:
     """Runs the supervisor and the floors in a thread of their own."""
 
-    def __init__(self, market: Market, *, pause_s: float = 0.03) -> None:
+    def __init__(self, market: Market, *, pause_s: float = 0.03, without: Sequence[str] = ()) -> None:
+        """`without` are nodes that somebody else starts."""
         self.market = market
+        self._without = without
         self.floors = {plan.name: Floor(plan.name, pause_s) for plan in market.nodes if plan.role.is_source}
         self.watches = {plan.name: JournalWatch(market.directory_of(plan.name)) for plan in market.receivers}
         self.edges = {
@@ -103,7 +105,7 @@ class Stage:
 
     async def _start(self) -> None:
         await self._nursery.__aenter__()
-        for plan in [plan for plan in self.market.nodes if plan.start]:
+        for plan in [plan for plan in self.market.nodes if plan.start and plan.name not in self._without]:
             await self._supervising.start(plan.name, node_command(Path(self.market.file), plan.name))
 
     async def _launch(

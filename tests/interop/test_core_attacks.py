@@ -4,6 +4,7 @@
 |---|---|---|
 | a forged source | tags | authentication_failures, refused_by_address |
 | a source, by a receiver that was removed and kept all its keys | generations | authentication_failures |
+| a payload before its release, by such a receiver | generations of seals | nobody notices a listener |
 | DATA, TOKEN, JOIN of another market with the same keys | market ids | another_market |
 | DATA and TOKEN of another stripe | stripe ids | unaddressed |
 | a vote of an earlier ballot, by a server | ballots in votes | refused_signatures: join |
@@ -30,6 +31,7 @@ from time import time_ns
 
 import numpy as np
 import pytest
+from tests.interop.ears import keys_of_a_receiver
 from tests.interop.stalls import Stalls
 from tests.interop.thief import Thief, hand_of, listening
 from tests.interop.weakened import without
@@ -56,8 +58,11 @@ from isocast.runtime.market.routes import core_routes
 from isocast.runtime.operate.operator_door import ask
 from isocast.runtime.operate.roster_change import RosterChange
 from isocast.runtime.watch.counters import NodeCounters
+from isocast.security.sealing import Opener
+from isocast.terms.errors import ForgeryError
 from isocast.terms.ids import NO_EPOCH, Epoch
 from isocast.wire.codec import encode
+from isocast.wire.events import EVENT_DTYPE
 from isocast.wire.frame import VERSION, tag_of
 from isocast.wire.limits import SIGNATURE_BYTES, TAG_BYTES
 from isocast.wire.packets import NO_DIGEST, ControlEntry, ControlKind, Data, Join, NewRing, Receipt, Token, Vote
@@ -289,6 +294,39 @@ def test_a_receiver_that_was_removed_speaks_as_no_source_and_is_counted(tmp_path
         attack()
         until_counted(here, failures, before)
         here.publish()
+        here.until_everywhere()
+        assert not any(here.counters(name).unopened_payloads for name in RECEIVERS)
+
+
+# ---- a receiver that was removed, and listens on
+
+
+def overheard(here: Scene) -> tuple[Data, Opener]:
+    """A message that is sealed after the change, and what opens payloads by all the keys that a receiver had before."""
+    kept = keys_of_a_receiver(here.world.market).opener()
+    source = core_keys_of(here, "floor")
+    first = source.current
+    asyncio.run(_another_core_key(here.world))
+    wait_until(lambda: source.current != first)
+    here.thief.learn()  # Only so that the test reads the frame: a tag hides nothing.
+    here.publish()
+    wait_until(lambda: here.thief.packets(Data))
+    return here.thief.packets(Data)[-1], kept
+
+
+def test_without_generations_of_seals_a_receiver_that_was_removed_reads_early(tmp_path: Path) -> None:
+    with scene(tmp_path, "generations of seals", **BRISK) as here:
+        message, kept = overheard(here)
+        (event,) = np.frombuffer(kept.open(0, message.label, message.payload).payload, EVENT_DTYPE)
+        assert [event["id"]] == here.published
+        here.until_everywhere()
+
+
+def test_a_receiver_that_was_removed_reads_nothing_before_its_release(tmp_path: Path) -> None:
+    with scene(tmp_path, **BRISK) as here:
+        message, kept = overheard(here)
+        with pytest.raises(ForgeryError, match="the seal is broken"):
+            kept.open(0, message.label, message.payload)
         here.until_everywhere()
         assert not any(here.counters(name).unopened_payloads for name in RECEIVERS)
 

@@ -2,28 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.interop.test_how_to import NODES
-from tests.runtime.worlds import BUSY, market_file, running
+from tests.interop.test_how_to import NODES, printed
+from tests.runtime.worlds import market_file, running
 
 ROOT = Path(__file__).parents[2]
-
-
-def said(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *words],
-        cwd=folder,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stderr.splitlines() if not BUSY.search(line)] == []
-    return done.stdout
 
 
 def notebook(path: Path) -> tuple[str, str]:
@@ -39,10 +23,10 @@ def test_the_programs_of_the_tutorial_say_what_it_says(tmp_path: Path) -> None:
     first, wrong = re.findall(r"```text\n(.*?)```", text, flags=re.DOTALL)
     assert len(ten.strip().splitlines()) <= 10
     with running(market_file(tmp_path, NODES)):
-        assert said(tmp_path, "-c", ten) == first
-        assert "<Published 3 events in 1 message at london-floor>" in said(tmp_path, "-c", tables)
-        assert said(tmp_path, "-c", mistakes) == wrong
-        assert said(tmp_path, "-c", tape) == "72.6000 700\n72.5000\n"
+        assert printed(tmp_path, "-c", ten) == first
+        assert "<Published 3 events in 1 message at london-floor>" in printed(tmp_path, "-c", tables)
+        assert printed(tmp_path, "-c", mistakes) == wrong
+        assert printed(tmp_path, "-c", tape) == "72.6000 700\n72.5000\n"
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
@@ -51,13 +35,13 @@ def test_the_examples_run(tmp_path: Path) -> None:
     del programs["exchange"]  # It needs a delivery: tests/runtime/exchange and test_exchange.py run it.
     assert set(programs) == {"asynchronous", "customer", "floor", "quiz_buzzer", "tape"}
     with running(market_file(tmp_path, NODES)):
-        assert said(tmp_path, programs["floor"]) == "3 events are safe, in 1 message\n"
-        assert said(tmp_path, programs["customer"]) == "VOD traded for 43490.0000\n"
-        assert said(tmp_path, programs["tape"]).startswith("VOD      last 72.6000 bid None ask None volume 600\n")
-        assert said(tmp_path, programs["asynchronous"]) == "mark heard as sequence 2\n"
+        assert printed(tmp_path, programs["floor"]) == "3 events are safe, in 1 message\n"
+        assert printed(tmp_path, programs["customer"]) == "VOD traded for 43490.0000\n"
+        assert printed(tmp_path, programs["tape"]).startswith("VOD      last 72.6000 bid None ask None volume 600\n")
+        assert printed(tmp_path, programs["asynchronous"]) == "mark heard as sequence 2\n"
         program, output = notebook(ROOT / "examples" / "notebook.ipynb")
-        assert said(tmp_path, "-c", program) == output
-        asked, *presses, verdict = said(tmp_path, programs["quiz_buzzer"]).splitlines()
+        assert printed(tmp_path, "-c", program) == output
+        asked, *presses, verdict = printed(tmp_path, programs["quiz_buzzer"]).splitlines()
         assert asked == "asked at london-floor"
         answers = [line.split(maxsplit=1)[1] for line in presses]
         assert sorted(answers) == ["anna says Paris", "ben says Lyon", "carla says Paris"]

@@ -26,7 +26,7 @@ from isocast.feeds.itch_streams import SoupPackets
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.synthetic import SyntheticDay, SyntheticPlan
-from isocast.runtime.client.feed_files import open_sink
+from isocast.runtime.client.feed_sinks import open_sink
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.events import EventArray
 

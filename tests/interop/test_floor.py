@@ -81,7 +81,8 @@ def trades(stage: Stage, name: str) -> list[Trade]:
     follower = FloorFollower(CODE)
     found: list[Trade] = []
     for message, one in heard(stage.watches[name].look()):
-        step = follower.hear(message.token_number, message.instant, FloorMessage(message.sequence, *one[:2]))
+        event = FloorMessage(message.sequence, *one[:2], message.shuffle_key)
+        step = follower.hear(message.token_number, message.instant, event)
         found += step.trades if step is not None else ()
     step = follower.finish()
     return found + list(step.trades if step is not None else ())

@@ -28,12 +28,13 @@ def test_what_the_one_page_publishes_the_other_hears(tmp_path: Path) -> None:
     assert len(found) == 5
     with running(market_file(tmp_path, NODES)):
         for program in found:
-            assert printed(program, tmp_path)
+            assert printed(tmp_path, "-c", program)
 
 
-def printed(program: str, folder: Path) -> str:
+def printed(folder: Path, *words: str) -> str:
+    """What Python prints for these arguments; a warning is an error, and so is another word on standard error."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        [sys.executable, "-W", "error", *words],
         cwd=folder,
         capture_output=True,
         encoding="utf-8",
@@ -54,14 +55,13 @@ def test_the_page_on_stripes_hears_what_it_publishes(tmp_path: Path) -> None:
     with running(path):
         words = ["--source", "london-floor", "--key-prefix", "monday", str(tmp_path / "trades.csv")]
         assert main(["publish", "--config", str(path), *words]) == 0
-        said = printed(program, tmp_path)
+        said = printed(tmp_path, "-c", program)
     assert "0 1 [b'IBM']" in said
     assert "1 1 [b'VOD']" in said
     assert "just before that existed ((0, " in said
 
 
 def test_the_page_on_the_matching_engine_prints_what_it_says(tmp_path: Path) -> None:
-    (program,) = programs("matching-engine")
     text = (PAGES / "matching-engine.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"```text\n(.*?)```", text, flags=re.DOTALL)
-    assert printed(program, tmp_path) == shown
+    shown = re.findall(r"```text\n(.*?)```", text, flags=re.DOTALL)
+    assert [printed(tmp_path, "-c", program) for program in programs("matching-engine")] == shown

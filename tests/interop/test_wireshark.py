@@ -302,6 +302,7 @@ def released_fields(rel: ReleasedPacket, rows: Sequence[MarketEvent]) -> Fields:
         "payload_bytes": len(rel.payload),
         "proof_bytes": len(rel.proof),
         "proof": rel.proof,
+        "shuffle_key": rel.shuffle_key,
     }
     if rel.count == 0 and rel.payload:
         return flat(own | {"passed": int.from_bytes(rel.payload, "little")}, "rel.")

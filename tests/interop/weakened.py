@@ -175,6 +175,11 @@ def _generations(patch: Patch) -> None:
     patch.setattr(CoreKeys, "generation", lambda _self, _key: None)
 
 
+def _generations_of_seals(patch: Patch) -> None:
+    """Payloads are sealed by the keys that the market began with, whatever rosters bring."""
+    patch.setattr(CoreKeys, "_turn_seals", lambda _self: None)
+
+
 def _pins(patch: Patch) -> None:
     """Every certificate of the market's authority is believed."""
     patch.setattr(tls, "pin_trouble", lambda _market, _name, _digest: None)
@@ -198,6 +203,7 @@ _DEFENCES: dict[str, Callable[[Patch], None]] = {
     "door identities": _door_identities,
     "keys of connections": _keys_of_connections,
     "generations": _generations,
+    "generations of seals": _generations_of_seals,
     "pins": _pins,
 }
 

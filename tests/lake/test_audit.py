@@ -673,7 +673,7 @@ def test_a_journal_of_another_market_is_a_stranger(market: Market, tmp_path: Pat
 
 
 def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    from isocast.lake.audit_spark import run_on  # noqa: PLC0415 - Spark loads when a test needs it
+    from isocast.lake.audit import run_on  # noqa: PLC0415 - Spark loads when a test needs it
 
     market = write_market(tmp_path, stripes=(0,), events=1_500, segment_bytes=40_000)
     sequence = an_event_message(market.journal(1, 0), LATE)

@@ -28,7 +28,8 @@ from isocast.feeds.outcomes import FeedLog
 from isocast.lake.schemas import EVENT_SCHEMA
 from isocast.lake.source.columns import event_batch
 from isocast.lake.source.feed import FeedPartition, FeedStreamReader, IsocastFeedSource
-from isocast.runtime.client.feed_files import FeedFile, FeedOptions, open_sink
+from isocast.runtime.client.feed_files import FeedFile, FeedOptions
+from isocast.runtime.client.feed_sinks import open_sink
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.wire.events import EVENT_DTYPE, EventArray
 

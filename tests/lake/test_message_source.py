@@ -65,6 +65,7 @@ def test_every_opaque_message_is_a_row_with_its_provenance(folder: Path) -> None
         "key": b"table 7",
         "payload": b"pressed",
         "sent_ns": 17,
+        "shuffle_key": bytes(16),
         "instant_ns": 5_000,
         "due_ns": 1_500,
         "released_ns": 1_600,

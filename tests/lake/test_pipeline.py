@@ -185,7 +185,7 @@ def test_bars_of_another_interval_are_made_from_the_tape(
         (["run", "--lake", "x"], "--journals or --market"),
         (["run", "--lake", "x", "--journals", "/nowhere/at/all"], "there is no /nowhere/at/all"),
         (["stream", "--lake", "x", "--journals", "y", "--market", "z"], "--journals or --market"),
-        (["run", "--lake", "x", "--journals", ".", "--keep", "soon"], "--keep: must be a time such as 1h"),
+        (["run", "--lake", "x", "--journals", ".", "--keep", "soon"], "--keep: must be a time with its unit"),
         (["bars", "--lake", "/nowhere/at/all"], "`isocast lake run` makes a lake"),
         (["bars", "--lake", "x", "--out", "bars.json"], "neither .parquet nor .csv"),
         (["bars", "--lake", "x", "--rows", "0"], "must be at least 1"),

@@ -49,6 +49,7 @@ def test_a_sum_is_read_as_it_is_written(units: int) -> None:
         ("1 USD", 10_000),
         ("1250.50 USD", 12_505_000),
         ("1,250.5USD", 12_505_000),
+        ("1,234,567.00 USD", 12_345_670_000),
         ("0.0001 USD", 1),
         ("-2 USD", -20_000),
     ],
@@ -58,7 +59,11 @@ def test_sums(text: str, units: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "USD", "1", "1 usd", "1.00001 USD", "1e3 USD", "+1 USD", "1 USDT", "٣ USD", "1\nUSD"]
+    "text",
+    [
+        *("", "USD", "1", "1 usd", "1.00001 USD", "1e3 USD", "+1 USD", "1 USDT", "٣ USD", "1\nUSD", "5,00 USD"),
+        *("1,2345 USD", "1,00.00 USD", ",100 USD", "1,,000 USD", "1,000, USD", "1000,000 USD", "1.0,00 USD"),
+    ],
 )
 def test_what_is_no_sum_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a sum has"):
@@ -68,7 +73,7 @@ def test_what_is_no_sum_is_refused(text: str) -> None:
 def test_shares_are_whole() -> None:
     assert parse_amount("1,300", shares("IBM")) == 1300
     assert amount_text(shares("IBM"), 1300) == "1,300 IBM"
-    for text in ("1.5", "-1", "1 IBM", "²"):
+    for text in ("1.5", "-1", "1 IBM", "²", "1,30", "13,00", ",130", "1,300,"):
         with pytest.raises(ValueError, match="whole number"):
             parse_amount(text, shares("IBM"))
     assert parse_amount("2", USD) == parse_amount("2.00 USD", USD) == 20_000

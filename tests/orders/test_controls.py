@@ -54,6 +54,14 @@ def test_the_first_that_fails_is_named() -> None:
     assert refusal(FINE._replace(is_new=False), opened=3) is None
 
 
+def test_a_refusal_says_money_as_people_write_it() -> None:
+    limits = LIMITS._replace(value=20_000_000)
+    dear = FINE._replace(price=105_500, reference=100_000)
+    asked = [dear._replace(quantity=1_000), dear]
+    texts = [found.text for one in asked if (found := first_refusal(one, limits, 0, (), lambda: True))]
+    assert texts == ["a value of 10550.00: at most 2000.00", "more than 500 basis points from 10.00"]
+
+
 def test_whom_a_kill_switch_stops() -> None:
     customer = Block(BlockScope.CUSTOMER, 1, 5)
     assert refusal(FINE, blocks=(customer,)) is None

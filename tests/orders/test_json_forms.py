@@ -101,7 +101,7 @@ ORDERS = st.builds(
     is_open_offer=st.booleans(),
     owner=st.integers(0, 2**32 - 1),
 )
-CANCELS = st.builds(CancelRequest, IDS, IDS, st.integers(0, QUANTITY_MAX))
+CANCELS = st.builds(CancelRequest, IDS, IDS, st.integers(0, QUANTITY_MAX), unchanged=st.none())
 MAYBE_PRICES = st.none() | PRICES
 REPLACES = st.builds(
     ReplaceRequest, IDS, IDS, st.none() | st.integers(0, QUANTITY_MAX), MAYBE_PRICES, MAYBE_PRICES, unchanged=st.none()

@@ -68,6 +68,11 @@ class PostgreSQL:
                 return True
         return False
 
+    @property
+    def pid(self) -> int:
+        """Of the server that runs."""
+        return 0 if self._process is None else self._process.pid
+
     def kill(self) -> None:
         """kill -9, as it stands."""
         self._end(signal.SIGKILL)

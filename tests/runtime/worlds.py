@@ -302,6 +302,6 @@ def wait_until(holds: Callable[[], object], patience_s: float = PATIENCE_S) -> N
         sleep(0.01)
 
 
-def run(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+def run(work: Coroutine[Any, Any, ResultT], patience_s: float = 2 * PATIENCE_S) -> ResultT:
     """Run a test's work; whatever hangs ends."""
-    return asyncio.run(asyncio.wait_for(work, 2 * PATIENCE_S))
+    return asyncio.run(asyncio.wait_for(work, patience_s))

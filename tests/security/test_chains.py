@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from isocast.ring.disclosures import CHAIN_LENGTH, links
 from isocast.security.chains import ChainOpener, ChainSealer
 from isocast.security.keys import Purpose, SecretKey, derive
-from isocast.security.sealing import Opener, seal_with
+from isocast.security.sealing import Generations, Opener, seal_with
 from isocast.terms.errors import ForgeryError, LocalProtocolError
 from isocast.terms.ids import Label, source_id
 from isocast.wire.limits import SEAL_BYTES
@@ -75,6 +75,35 @@ def test_a_seal_key_is_made_of_the_link_and_the_base_key() -> None:
     label = SOURCE.to_bytes(8) + (5).to_bytes(8)
     key = blake2b(base + SALT + label, digest_size=32, key=link).digest()
     assert seal_with(key, SALT, 1, (SOURCE, 5), PAYLOAD) == sealed
+
+
+def test_a_generation_is_a_chain_of_its_own_and_its_link_opens_nothing_for_a_receiver_that_was_removed() -> None:
+    new, generations = SecretKey(bytes([2]) * 32), Generations()
+    machine = ChainSealer(SECRET, SEED, SOURCE, 1, SALT, {}, generations)
+    sealed = seal(machine, 1, 2)
+    generations.turn((), new)
+    sealed |= seal(machine, 3, 4)
+    shown = machine.links(1, 4)
+    assert [number for number, _ in shown] == [2, 4], "no link of the new chain leads into the old one"
+    remaining, removed = (ChainOpener({3: SECRET}, 1, Generations((), key)) for key in (new, None))
+    old_walk, new_walk = [links(Disclosure(SOURCE, *one), 1) for one in shown]
+    for number, payload in sealed.items():
+        label, link = (SOURCE, number), (old_walk if number < 3 else new_walk)[number]
+        assert remaining.knows(1, label, payload)
+        assert remaining.open(label, link, payload).payload == PAYLOAD
+        assert removed.fits(label, link, payload) == (number < 3)
+    assert not remaining.fits((SOURCE, 2), new_walk[2], sealed[2])
+    stale = ChainOpener({3: SECRET}, 1, Generations((), SecretKey(bytes(32))))
+    assert not stale.knows(1, (SOURCE, 4), sealed[4])
+    assert not removed.knows(1, (SOURCE, 4), sealed[4]), "whoever has no roster's core key yet does not hear it either"
+
+
+def test_a_start_after_a_change_has_the_links_of_what_its_outbox_holds_from_before() -> None:
+    old, new = (Generations((), SecretKey(bytes([number]) * 32)) for number in (1, 2))
+    before = ChainSealer(SECRET, SEED, SOURCE, 1, SALT, {}, old)
+    held = seal(before, 1, 2)
+    after = ChainSealer(SECRET, SEED, SOURCE, 1, OTHER_SALT, held, new)
+    assert after.links(1, 2) == before.links(1, 2)
 
 
 def test_a_receiver_without_the_link_opens_nothing_and_a_link_without_the_key_neither() -> None:

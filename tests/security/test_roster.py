@@ -10,6 +10,7 @@ from tests.security.rosters import NAME, REVOKE, ROOT, a_roster, identity, membe
 
 from isocast.security.identities import Identity, market_of
 from isocast.security.roster import (
+    FORMER_MAX,
     ROSTER_BYTES_MAX,
     Roster,
     RosterBook,
@@ -198,6 +199,9 @@ def test_each_refusal_says_what_to_do(raw: bytes, others: dict[str, Any], senten
         ({"name": ""}, "a market's name has 1 to 200 bytes"),
         ({"authorities": (b"x",)}, "the CA has up to 2 pins of 32 bytes"),
         ({"ephemeral": b"x"}, "an ephemeral key has 32 bytes"),
+        ({"former": bytes(48)}, "up to 6 core keys are handed on, behind an ephemeral key"),
+        ({"ephemeral": bytes(32), "former": bytes(47)}, "up to 6 core keys are handed on"),
+        ({"ephemeral": bytes(32), "former": bytes(16 + 7 * 32)}, "up to 6 core keys are handed on"),
         ({"revoked": (bytes(32), bytes(32))}, "revoked keys have 32 bytes each, ascending"),
         ({"members": (LONDON, LONDON)}, "members stand by id, each once"),
         ({"members": (LONDON, replace(LONDON, node=2))}, "two members have the same name"),
@@ -215,6 +219,12 @@ def test_each_refusal_says_what_to_do(raw: bytes, others: dict[str, Any], senten
 def test_a_roster_that_breaks_a_rule_is_neither_made_nor_signed(others: dict[str, Any], rule: str) -> None:
     with pytest.raises(LocalProtocolError, match=rule):
         a_roster(**others)
+
+
+@pytest.mark.parametrize("former", [0, 16, 48, 16 + FORMER_MAX * 32])
+def test_a_roster_is_read_with_as_many_core_keys_as_it_hands_on(former: int) -> None:
+    roster = a_roster(ephemeral=bytes(range(32)), former=bytes(former))
+    assert read_roster(sign_roster(roster, ROOT)) == roster
 
 
 def test_nobody_else_signs_for_the_root() -> None:

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from isocast.security import sealing
 from isocast.security.keys import Purpose, SecretKey, derive
-from isocast.security.sealing import COMMITMENT_BYTES, SALT_BYTES, SEAL_TAG_BYTES, Opener, Sealer, seal_with
+from isocast.security.sealing import (
+    COMMITMENT_BYTES,
+    SALT_BYTES,
+    SEAL_TAG_BYTES,
+    Generations,
+    Opener,
+    Sealer,
+    seal_with,
+)
 from isocast.terms.errors import ForgeryError, LocalProtocolError, RemoteProtocolError, StrangerError
 from isocast.terms.ids import Label, source_id
 from isocast.wire.limits import SEAL_BYTES
@@ -179,7 +187,122 @@ def test_hostile_bytes_raise_one_error(frame: bytes) -> None:
         opener().open(1, LABEL, frame)
 
 
+# ---- generations
+
+
+OLD, NEW, NEWEST = (SecretKey(bytes([number]) * 32) for number in (1, 2, 3))
+
+
+def sealed_by(generation: SecretKey | None, number: int = 5) -> bytes:
+    return Sealer(SECRET, 3, SALT, Generations((), generation)).seal(1, Label(SOURCE, number), PAYLOAD)
+
+
+def test_a_seal_of_a_generation_is_made_of_the_core_key_too_and_names_it() -> None:
+    base = derive(RAW, Purpose.SEAL, source_id(3, 0), 1)
+    added = derive(bytes([2]) * 32, Purpose.SEAL_GENERATION, source_id(3, 0), 1)
+    base = blake2b(base, digest_size=32, key=added, person=b"isocast seal gen").digest()
+    name = derive(bytes([2]) * 32, Purpose.SEAL_GENERATION, 0)[:4]
+    label = SOURCE.to_bytes(8, "big") + (5).to_bytes(8, "big")
+    key = blake2b(name + SALT[4:] + label, digest_size=32, key=base).digest()
+    assert sealed_by(NEW)[:16] == name + SALT[4:]
+    assert sealed_by(NEW) == seal_with(key, name + SALT[4:], 1, Label(SOURCE, 5), PAYLOAD)
+    assert sealed_by(None)[:16] == bytes(4) + SALT[4:]
+
+
+def test_a_receiver_that_was_removed_opens_nothing_that_is_sealed_after_the_change() -> None:
+    """It has the source's key, and every core key but the newest."""
+    removed = Opener({3: SECRET}, Generations((OLD, NEW), NEW))
+    assert removed.open(1, Label(SOURCE, 5), sealed_by(NEW)).payload == PAYLOAD
+    for other in (removed, opener()):
+        with pytest.raises(ForgeryError, match="the seal is broken"):
+            other.open(1, Label(SOURCE, 5), sealed_by(NEWEST))
+
+
+def test_the_newest_core_key_alone_opens_nothing() -> None:
+    with pytest.raises(ForgeryError):
+        Opener({3: NEWEST}, Generations((), NEWEST)).open(1, Label(SOURCE, 5), sealed_by(NEWEST))
+
+
+@pytest.mark.parametrize("generation", [None, OLD, NEW, NEWEST])
+def test_what_was_sealed_before_a_change_opens_after_it(generation: SecretKey | None) -> None:
+    here = Opener({3: SECRET}, Generations((NEW, OLD), NEWEST))
+    assert here.knows(1, Label(SOURCE, 5), sealed_by(generation))
+    assert here.open(1, Label(SOURCE, 5), sealed_by(generation)).payload == PAYLOAD
+
+
+def test_a_source_that_turns_seals_by_the_new_generation_and_an_opener_follows() -> None:
+    generations = Generations()
+    here, source = Opener({3: SECRET}, generations), Sealer(SECRET, 3, SALT, generations)
+    for number, key in enumerate((None, NEW, NEWEST), start=1):
+        generations.turn((OLD, NEW), key)
+        assert source.seal(1, Label(SOURCE, number), PAYLOAD) == sealed_by(key, number)
+        assert here.open(1, Label(SOURCE, number), sealed_by(key, number)).payload == PAYLOAD
+
+
+def test_a_generation_that_is_not_known_here_is_not_heard() -> None:
+    """Else a source could have sites that know the next roster, and those that do not yet, find different things."""
+    generations = Generations((), OLD)
+    here = Opener({3: SECRET}, generations)
+    assert not here.knows(1, Label(SOURCE, 5), sealed_by(NEW))
+    assert not here.knows(1, Label(SOURCE, 5), b"")
+    assert not here.knows(1, Label(source_id(4, 1), 5), sealed_by(NEW))
+    generations.turn((OLD,), NEW)
+    assert here.knows(1, Label(SOURCE, 5), sealed_by(NEW))
+
+
+def mixed(generation: SecretKey, named: SecretKey) -> bytes:
+    """What a source that lies may send: a seal of one generation under the name of another; OLD is the first."""
+    name = Generations((), named).salt(SALT)
+    base = sealing.base_key(SECRET, 3, 1, None if generation is OLD else generation)
+    label = SOURCE.to_bytes(8, "big") + (5).to_bytes(8, "big")
+    return seal_with(blake2b(name + label, digest_size=32, key=base).digest(), name, 1, Label(SOURCE, 5), PAYLOAD)
+
+
+@pytest.mark.parametrize("sealed", [sealed_by(NEW), sealed_by(NEWEST), mixed(OLD, NEW), mixed(NEW, NEWEST)])
+def test_sites_that_know_other_rosters_never_find_different_things(sealed: bytes) -> None:
+    """A site that hears a message releases what all others release that hear it."""
+    found = set()
+    for known in ((), (NEW,), (NEW, NEWEST)):
+        here = Opener({3: SECRET}, Generations(known))
+        if here.knows(1, Label(SOURCE, 5), sealed):
+            try:
+                found.add(here.open(1, Label(SOURCE, 5), sealed).payload)
+            except ForgeryError:
+                found.add(b"nothing")
+    assert len(found) == 1
+
+
+def test_a_seal_that_names_no_generation_is_of_the_first() -> None:
+    """As versions made it that knew no generations; the outbox of a source may hold some."""
+    here = Opener({3: SECRET}, Generations((), NEW))
+    assert here.knows(1, LABEL, sealed())
+    assert here.open(1, LABEL, sealed()).payload == PAYLOAD
+    assert not here.knows(1, Label(SOURCE, 9), sealed()), "it commits to no key of the first"
+
+
+def test_where_nobody_names_generations_whatever_comes_is_heard() -> None:
+    """Without rosters there is one generation, and every site finds the same."""
+    assert opener().knows(1, LABEL, b"")
+    assert opener().knows(1, LABEL, sealed_by(NEW))
+
+
+def test_an_opener_remembers_a_bounded_number_of_salts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "_SALTS_KEPT", 3)
+    here = opener()
+    for number in range(10):
+        salted = Sealer(SECRET, 3, bytes([number]) * 16).seal(1, LABEL, PAYLOAD)
+        assert here.open(1, LABEL, salted).payload == PAYLOAD
+        assert len(here._keyed) <= 3  # noqa: SLF001
+
+
 # ---- nothing shows
+
+
+def test_generations_show_no_key_and_are_not_copied() -> None:
+    generations = Generations((OLD,), SECRET)
+    assert RAW.hex() not in repr(generations)
+    with pytest.raises(TypeError, match="not pickled or copied"):
+        copy.deepcopy(generations)
 
 
 @pytest.mark.parametrize("make", [lambda: Sealer(SECRET, 3, SALT), opener], ids=["sealer", "opener"])

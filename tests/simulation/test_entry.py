@@ -10,7 +10,6 @@ import pytest
 from tests.runtime.disk.journals import write_of
 
 from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
-from isocast.orders.entry import EntryRule, entry_groups
 from isocast.ring.effects import ReceiverEffect, Release
 from isocast.runtime.disk.journal import released_block
 from isocast.simulation.scenario import Scenario, load_scenario
@@ -18,6 +17,7 @@ from isocast.simulation.timed import TimedRun
 from isocast.simulation.world import Build
 from isocast.studies.entry.figures import entry_figures
 from isocast.studies.entry.journals import ContestKey, read_journals
+from isocast.terms.entry import EntryRule, entry_groups
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios" / "paper"
 SITE = 1

@@ -9,12 +9,12 @@ import pytest
 from tests.simulation.worlds import facts_of, first_breach, run, scenario
 
 from isocast.checks.facts import (
+    AgreedTrade,
     Fact,
     FloorConfirmed,
     FloorReported,
     FloorStepped,
     FloorTold,
-    FloorTrade,
     TokenSent,
 )
 from isocast.simulation.mutants import FLOOR_MUTANTS
@@ -36,9 +36,9 @@ SEEDS = 8
 """Each mutant is caught within so many worlds of the swarm."""
 
 
-def confirmed(facts: list[Fact]) -> dict[int, FloorTrade]:
+def confirmed(facts: list[Fact]) -> dict[int, AgreedTrade]:
     """All that any site took for confirmed; no two differ."""
-    found: dict[int, FloorTrade] = {}
+    found: dict[int, AgreedTrade] = {}
     for fact in facts:
         for trade in fact.trades if isinstance(fact, FloorConfirmed) else ():
             assert found.setdefault(trade.number, trade) == trade

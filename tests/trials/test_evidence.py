@@ -18,7 +18,7 @@ from isocast.runtime.market.model import Market
 from isocast.terms.errors import JournalError
 from isocast.terms.instants import MILLISECOND
 from isocast.trials.evidence import (
-    Evidence,
+    MarketEvidence,
     gather,
     journal_of,
     late_releases,
@@ -95,7 +95,7 @@ def test_nothing_at_all_is_sound(market: Market) -> None:
     assert (found.messages, found.skew.count) == (0, 0)
 
 
-def bent(market: Market, name: str, bend: Callable[[list[ReleasedBlock]], list[ReleasedBlock]]) -> Evidence:
+def bent(market: Market, name: str, bend: Callable[[list[ReleasedBlock]], list[ReleasedBlock]]) -> MarketEvidence:
     """A sound market but for one journal."""
     released = blocks(10, size=4)
     whole = heard(released, 20 * MS) if name in FOLLOWERS else shifted(released, MS)

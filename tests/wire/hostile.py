@@ -21,7 +21,7 @@ from isocast.wire.codec import PacketKind, decode, encode
 from isocast.wire.events import events_view, pack_events
 from isocast.wire.frame import NO_KEY, NO_MARKET, prefix, tag_of
 from isocast.wire.limits import DATA_BYTES, EVENT_BYTES, HEADER_BYTES, RELEASED_BYTES, SIGNATURE_BYTES, TAG_BYTES
-from isocast.wire.packets import TokenPart, payload_digest
+from isocast.wire.packets import SHORT_DIGEST_BYTES, TokenPart, payload_digest
 from isocast.wire.token_body import decode_token_body, join_parts, split_token, token_body, token_bytes
 
 __all__ = ["WAYS_IN", "examine", "framed", "resealed", "seeds"]
@@ -42,7 +42,8 @@ def right_tag(signed: bytes, key: bytes = NO_KEY) -> bytes:
         return tag_of(signed[:at] + payload_digest(signed[at:]), key)
     at = HEADER_BYTES + RELEASED_BYTES
     if signed[:4] == prefix(PacketKind.REL) and len(signed) >= at:
-        proof_at = at + int.from_bytes(signed[at - 4 : at - 2], "little")
+        length_at = at - SHORT_DIGEST_BYTES - 4
+        proof_at = at + int.from_bytes(signed[length_at : length_at + 2], "little")
         return tag_of(signed[:at] + payload_digest(signed[at:proof_at]) + signed[proof_at:], key)
     return tag_of(signed, key)
 

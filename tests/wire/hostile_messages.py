@@ -172,7 +172,15 @@ def message_seeds() -> list[tuple[Way, bytes]]:
         (_roster, unsigned(_ROSTER)),
         (
             _roster,
-            unsigned(next_roster(_ROSTER, [_ROSTER.members[0].public], authorities=(bytes(32),), ephemeral=bytes(32))),
+            unsigned(
+                next_roster(
+                    _ROSTER,
+                    [_ROSTER.members[0].public],
+                    authorities=(bytes(32),),
+                    ephemeral=bytes(32),
+                    former=bytes(48),
+                )
+            ),
         ),
         (_revocation, sign_revocation(_ROSTER, _ROSTER.members[0], REVOKE, 5).encoded),
         (_identity_request, make_request("london", _LONDON)),

@@ -196,7 +196,9 @@ SAMPLES: dict[PacketKind, Packet] = {
         signature=signature(0x96),
     ),
     PacketKind.SECTOKEN: SecondaryToken(*HEADER, 5, 1_000),
-    PacketKind.REL: ReleasedPacket(*HEADER, 1_000, 50_003, INSTANT, 17, 900, 1, b"a payload", b"a proof"),
+    PacketKind.REL: ReleasedPacket(
+        *HEADER, 1_000, 50_003, INSTANT, 17, 900, 1, b"a payload", b"a proof", shuffle_key=bytes(range(64, 80))
+    ),
     PacketKind.RXREQ: RangeRequest(*HEADER, Range.SEQUENCES, 50_001, 50_005),
     PacketKind.RXREP: RangeReply(*HEADER, Range.TOKENS, 990, 1_000, 800),
     PacketKind.LINEASK: LineAsk(

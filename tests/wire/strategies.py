@@ -247,6 +247,7 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Packet]] = {
         st.binary(max_size=MAX_PAYLOAD - SEAL_BYTES),
         st.binary(max_size=LINE_ROOM_BYTES),
         st.booleans(),
+        NONCES,
     ),
     Proof: st.builds(
         Proof,

@@ -1,4 +1,4 @@
--- Wireshark's and tshark's reader of Isocast's packets, version 4 (docs/reference/wire.md).
+-- Wireshark's and tshark's reader of Isocast's packets, version 6 (docs/reference/wire.md).
 --
 --   tshark -X lua_script:tools/wireshark/isocast.lua -i lo -Y isocast
 --
@@ -7,7 +7,7 @@
 
 local isocast = Proto("isocast", "Isocast reliable multicast")
 
-local MAGIC, VERSION = 0x4943, 5 -- The letters IC, as they travel.
+local MAGIC, VERSION = 0x4943, 6 -- The letters IC, as they travel.
 local HEADER_BYTES, TAG_BYTES, EVENT_BYTES, DIGEST_BYTES, NONCE_BYTES, SIGNATURE_BYTES = 28, 16, 48, 32, 16, 72
 local FIRST_SERVER, FIRST_OTHER = 65536, 131072
 
@@ -234,6 +234,7 @@ declare("rel.edge_stripe", u32, "Edge stripe")
 declare("rel.count", u32, "Count")
 declare("rel.payload_bytes", u16, "Bytes of the payload")
 declare("rel.proof_bytes", u16, "Bytes of the proof")
+declare("rel.shuffle_key", bytes, "Shuffle key of the token")
 declare("rel.passed", i64, "Released whole up to")
 declare("rel.proof", bytes, "Proof")
 
@@ -730,6 +731,7 @@ BODIES[15] = function(at, tree)
     local _, count = at:add(tree, "rel.count", 4)
     local _, payload = at:add(tree, "rel.payload_bytes", 2)
     local _, proof = at:add(tree, "rel.proof_bytes", 2)
+    at:bytes(tree, "rel.shuffle_key", NONCE_BYTES)
     if count:le_uint() == 0 and payload:le_uint() == 8 then
         at:instant(tree, "rel.passed")
     elseif payload:le_uint() > 0 then

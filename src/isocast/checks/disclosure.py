@@ -105,7 +105,7 @@ class DisclosureChecker:
 
     @staticmethod
     def _walk(shown: dict[bytes, None], link: bytes) -> None:
-        """Whoever has a link has all before it."""
+        """A link of a chain gives all links before it."""
         for _ in range(_CHAIN_LENGTH):
             if link in shown:
                 return

@@ -231,7 +231,7 @@ class EdgeChecker:
     # At the end ---------------------------------------------------------------------------------
 
     def finish(self, end: EndOfRun) -> None:
-        """Whoever runs must have everything."""
+        """Customers and archives that run at the end must have everything."""
         last = self._reference.next_sequence - 1
         for node, waits_for in end.edge.items():
             name = "L6" if node in self._returned else "L5"

@@ -16,6 +16,7 @@ from isocast.wire.packets import ControlEntry, Data, NewRing, Suspicion, Token
 
 __all__ = [
     "Acknowledged",
+    "AgreedTrade",
     "BatchTaken",
     "Certified",
     "ClockStepped",
@@ -37,7 +38,6 @@ __all__ = [
     "FloorReported",
     "FloorStepped",
     "FloorTold",
-    "FloorTrade",
     "Forced",
     "Freed",
     "Given",
@@ -590,7 +590,7 @@ class StripeLeftOut(NamedTuple):
     kept: bool
 
 
-class FloorTrade(NamedTuple):
+class AgreedTrade(NamedTuple):
     """A trade of the distributed floor, as far as it must be the same everywhere (§7.3)."""
 
     number: int
@@ -610,7 +610,7 @@ class FloorStepped(NamedTuple):
     token_number: int
     state: bytes
     """The hash of the floor's state after it."""
-    trades: tuple[FloorTrade, ...]
+    trades: tuple[AgreedTrade, ...]
     orders: tuple[tuple[int, int], ...]
     """Id and quantity of every order in it."""
     again: bool = False
@@ -626,7 +626,7 @@ class FloorReported(NamedTuple):
     site: NodeId
     token_number: int
     state: bytes
-    trades: tuple[FloorTrade, ...]
+    trades: tuple[AgreedTrade, ...]
     """Empty also where it only says what is confirmed."""
     confirmed: int
 
@@ -641,7 +641,7 @@ class FloorConfirmed(NamedTuple):
     """At whose release."""
     reported: int
     """The token with their report."""
-    trades: tuple[FloorTrade, ...]
+    trades: tuple[AgreedTrade, ...]
 
 
 class FloorBusted(NamedTuple):
@@ -649,7 +649,7 @@ class FloorBusted(NamedTuple):
 
     at: int
     site: NodeId
-    trades: tuple[FloorTrade, ...]
+    trades: tuple[AgreedTrade, ...]
 
 
 class FloorCut(NamedTuple):
@@ -673,7 +673,7 @@ class FloorTold(NamedTuple):
     """A customer who has only the sequence takes trades for confirmed."""
 
     at: int
-    trades: tuple[FloorTrade, ...]
+    trades: tuple[AgreedTrade, ...]
 
 
 Fact: TypeAlias = (

@@ -38,6 +38,8 @@ class FloorAct(NamedTuple):
     """directory, status, order, cancel, replace, lot, commit, reveal, bid or take; empty for no event."""
     fields: Mapping[str, Any]
     reports: tuple[FloorSaid, ...]
+    place: int = 0
+    """Of the event among those of its token, in the order of the sequence; acts stand as they entered."""
 
     @property
     def is_refused(self) -> bool:
@@ -52,6 +54,8 @@ class FloorTranscript(NamedTuple):
     instant: int
     """T_t."""
     acts: tuple[FloorAct, ...]
+    shuffle_key: bytes = b""
+    """Of the token; nothing where it is not known."""
 
 
 class FloorWrong(NamedTuple):

@@ -11,7 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from isocast.checks.entered_order import EnteredOrder
 from isocast.checks.facts import (
+    AgreedTrade,
     EndOfRun,
     FloorBusted,
     FloorConfirmed,
@@ -20,13 +22,11 @@ from isocast.checks.facts import (
     FloorReported,
     FloorStepped,
     FloorTold,
-    FloorTrade,
     Law,
     Report,
 )
 from isocast.checks.floor_acts import FloorTranscript, FloorWrong
-from isocast.checks.kept_order import KeptOrder
-from isocast.checks.order_paths import OrderPaths
+from isocast.checks.order_paths import KeptOrder, OrderPaths
 from isocast.checks.price_time import PriceTime
 from isocast.checks.sealed_bids import SealedBids
 from isocast.checks.view import View, trim
@@ -42,8 +42,8 @@ class FloorJudges:
     """All that judge one floor by its transcript: T4, T6, T7 and T8."""
 
     def __init__(self, *, honest: bool = True) -> None:
-        """Before anything was entered. Only where traders number honestly does T8 speak of the market."""
-        judges = (PriceTime(), OrderPaths(), SealedBids())
+        """Before anything was entered. Only where traders number honestly does T8 speak of their own order."""
+        judges = (PriceTime(), OrderPaths(), SealedBids(), EnteredOrder())
         self._judges = (*judges, KeptOrder()) if honest else judges
 
     def step(self, transcript: FloorTranscript) -> list[FloorWrong]:
@@ -81,7 +81,7 @@ class FloorChecker:
         self._sites: dict[NodeId, _Site] = {}
         self._known: dict[tuple[Epoch, int], FloorStepped] = {}
         """Who applied a token first, and what came of it."""
-        self._confirmed: dict[int, FloorTrade] = {}
+        self._confirmed: dict[int, AgreedTrade] = {}
         self._told = 0
 
     def _site(self, node: NodeId) -> _Site:
@@ -200,7 +200,7 @@ class FloorChecker:
                 self._report("T2", fact.at, f"a customer takes trade {trade.number} for confirmed, which no site did")
             self._told = trade.number
 
-    def _compare(self, at: int, who: str, trade: FloorTrade, does: str) -> None:
+    def _compare(self, at: int, who: str, trade: AgreedTrade, does: str) -> None:
         known = self._confirmed.get(trade.number)
         if known is not None and known != trade:
             self._report("T2", at, f"{who} {does} {trade}, but {known} was confirmed")

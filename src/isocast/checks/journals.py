@@ -23,7 +23,7 @@ from isocast.terms.ids import NodeId, describe
 from isocast.terms.market import Mic
 from isocast.wire.journal import BlockHeader
 from isocast.wire.journal_blocks import BlockView
-from isocast.wire.packets import DIGEST_BYTES, payload_digest
+from isocast.wire.packets import DIGEST_BYTES, NO_SHUFFLE_KEY, payload_digest
 
 __all__ = [
     "Breach",
@@ -132,8 +132,12 @@ def order_breaches(before: BlockHeader, header: BlockHeader) -> Iterator[Breach]
     if header.token_number < before.token_number:
         yield _disorder("S11", f"token {header.token_number} follows {before.token_number}", header)
     elif header.token_number == before.token_number:
-        same = (before.epoch, before.instant, before.token_count, before.shuffle_key)
-        if same != (header.epoch, header.instant, header.token_count, header.shuffle_key) and not foreign:
+        same = (before.epoch, before.instant, before.token_count)
+        is_same = foreign or same == (header.epoch, header.instant, header.token_count)
+        keys = {before.shuffle_key, header.shuffle_key}
+        if foreign:
+            keys.discard(NO_SHUFFLE_KEY)  # Of an archive of an older version.
+        if not is_same or len(keys) > 1:
             yield _disorder("S5", f"token {header.token_number} contradicts itself", header)
     elif header.instant <= before.instant:
         yield _disorder("S11", f"the instant of token {header.token_number} is not after the one before", header)

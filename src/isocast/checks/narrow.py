@@ -218,7 +218,7 @@ class NarrowChecker:
     # At the end ---------------------------------------------------------------------------------
 
     def finish(self, end: EndOfRun) -> None:
-        """Whoever runs must have everything."""
+        """Customers that run at the end must have everything."""
         if not self._law.agreement or not any(node in self._law.stripe_senders for node in end.edge):
             return
         for name, symbol in self._symbols.items():

@@ -334,7 +334,7 @@ class PriceTime:
                 self._woken.append((symbol, stop))
 
     def _settle(self, act: FloorAct) -> None:
-        """An event is over: whoever is woken and says nothing rests."""
+        """An event is over: a stop that it woke, and of which nothing was reported, rests."""
         if self._auction:
             self._judge_auction(act)
         self._flush()

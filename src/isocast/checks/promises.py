@@ -137,7 +137,7 @@ class Promises:
             self._report("S7", fact.at, f"{who} promised {fact.ballot} after {site.promised}")
 
     def on_voted(self, fact: Voted) -> None:
-        """Whoever votes is bound by it, and remembers."""
+        """A site that votes is bound by its vote, and remembers it."""
         site, who = self._view.site(fact.site), describe(fact.site)
         if site.forgot:
             self._report("S7", fact.at, f"{who} voted for {fact.ballot}, but {_FORGOT}")
@@ -262,7 +262,7 @@ class Promises:
         )
 
     def on_taken_over(self, fact: Replaced) -> None:
-        """Whoever took a checkpoint over holds it in its epoch. The view knows of it already."""
+        """A site that took a checkpoint over holds it in its epoch. The view knows of it already."""
         self._hold(fact.site, self._view.site(fact.site).accepted)
 
     def _hold(self, node: NodeId, epoch: Epoch) -> None:
@@ -361,7 +361,7 @@ class Tokens:
                 return
 
     def on_completed(self, fact: Completed) -> None:
-        """Whoever completes a token must have the content that its owner gave it."""
+        """A site that completes a token must have the content that its owner gave it."""
         epoch = self._view.epochs.get(fact.epoch)
         if epoch is None:
             return
@@ -398,7 +398,7 @@ class Tokens:
         self._check_start(ring, fact.at)
 
     def on_installed(self, fact: Installed) -> None:
-        """Whoever enters an epoch enters the same ring."""
+        """All sites that enter an epoch enter the same ring."""
         ring = fact.ring
         known = self._view.epochs.get(ring.ballot)
         if known is not None:

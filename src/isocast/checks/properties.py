@@ -366,8 +366,8 @@ _ALL = (
         "T8",
         "every trader's order is kept",
         "What an account enters stands in the sequence in the order in which it entered it, while its source keeps its"
-        " outbox. Over many contests each pair of cities shares the first places as the shuffle's formula says, within"
-        " .01.",
+        " outbox. A floor takes the events of a token in the order that the token's shuffle key gives them. Over many"
+        " contests each pair of cities shares the first places as the shuffle's formula says, within .01.",
         "An order is overtaken by a later one of its own trader, or nearness wins.",
     ),
 )

@@ -268,7 +268,7 @@ class Punctuality:
             self._report("F3", fact.at, f"{what} {milliseconds(late)} after the last instant at which it may")
 
     def on_suspected(self, fact: Suspected) -> None:
-        """Whoever says what is wrong has done its duty."""
+        """A site that suspects another has done its duty."""
         reason, node = fact.reason, fact.site
         if self._faultless and reason is Suspicion.CLOCK:
             text = f"{describe(node)} doubts the clock of {describe(fact.suspect)} at token {fact.token_number}"

@@ -46,7 +46,7 @@ _WRONG = 1
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BooksPlace:
     """Where the books are."""
 
     config: Config = None
@@ -81,7 +81,7 @@ class Kept:
             yield AccountBook(database)
 
 
-_KEPT = Kept()
+_KEPT = BooksPlace()
 Who = Annotated[str, Parameter(help="Number or name of the account.")]
 Limit = Annotated[int | None, Parameter(validator=Number(gte=0, lt=1 << 62))]
 Key = Annotated[str | None, Parameter(help="Names this booking: repeated with the same key, it is made once.")]
@@ -98,7 +98,7 @@ Key = Annotated[str | None, Parameter(help="Names this booking: repeated with th
 A password of the database belongs into ISOCAST_ACCOUNTS_DATABASE or ~/.pgpass, never into a command.
 """,
 )
-def open_account(name: str, /, *, kept: Kept = _KEPT, gateway: Count = 1, json: Flag = False) -> int:
+def open_account(name: str, /, *, kept: BooksPlace = _KEPT, gateway: Count = 1, json: Flag = False) -> int:
     """Open an account; the first one makes the books.
 
     Parameters
@@ -133,7 +133,7 @@ def open_account(name: str, /, *, kept: Kept = _KEPT, gateway: Count = 1, json: 
 """
 )
 def deposit(
-    who: Who, amount: str, /, *, kept: Kept = _KEPT, key: Key = None, memo: str = "", json: Flag = False
+    who: Who, amount: str, /, *, kept: BooksPlace = _KEPT, key: Key = None, memo: str = "", json: Flag = False
 ) -> int:
     """Put money into an account, from the world.
 
@@ -151,7 +151,7 @@ def deposit(
 
 @app.command(help_epilogue='Example:\n\n    isocast accounts withdraw Ada "100 USD" --database sqlite:///accounts.db\n')
 def withdraw(
-    who: Who, amount: str, /, *, kept: Kept = _KEPT, key: Key = None, memo: str = "", json: Flag = False
+    who: Who, amount: str, /, *, kept: BooksPlace = _KEPT, key: Key = None, memo: str = "", json: Flag = False
 ) -> int:
     """Pay money out of an account: at most what is available.
 
@@ -181,7 +181,7 @@ def grant(
     quantity: str,
     /,
     *,
-    kept: Kept = _KEPT,
+    kept: BooksPlace = _KEPT,
     take: Flag = False,
     key: Key = None,
     memo: str = "",
@@ -215,7 +215,9 @@ def grant(
     isocast accounts limit Ada IBM 500 --short --database sqlite:///accounts.db
 """
 )
-def limit(who: Who, asset: str, amount: str, /, *, kept: Kept = _KEPT, short: Flag = False, json: Flag = False) -> int:
+def limit(
+    who: Who, asset: str, amount: str, /, *, kept: BooksPlace = _KEPT, short: Flag = False, json: Flag = False
+) -> int:
     """Let an account owe money, or sell shares that it has not; 0 ends it.
 
     Parameters
@@ -249,7 +251,7 @@ def limit(who: Who, asset: str, amount: str, /, *, kept: Kept = _KEPT, short: Fl
     isocast accounts freeze Ada --lift --database sqlite:///accounts.db
 """
 )
-def freeze(who: Who, /, *, kept: Kept = _KEPT, reason: str = "", lift: Flag = False, json: Flag = False) -> int:
+def freeze(who: Who, /, *, kept: BooksPlace = _KEPT, reason: str = "", lift: Flag = False, json: Flag = False) -> int:
     """Let an account spend nothing new; what is ordered already goes its way.
 
     Parameters
@@ -279,7 +281,7 @@ def freeze(who: Who, /, *, kept: Kept = _KEPT, reason: str = "", lift: Flag = Fa
     isocast accounts show Ada --database sqlite:///accounts.db
 """
 )
-def show(who: str | None = None, /, *, kept: Kept = _KEPT, json: Flag = False) -> int:
+def show(who: str | None = None, /, *, kept: BooksPlace = _KEPT, json: Flag = False) -> int:
     """List the accounts, or what one of them has.
 
     Parameters
@@ -330,7 +332,7 @@ def show(who: str | None = None, /, *, kept: Kept = _KEPT, json: Flag = False) -
     isocast accounts statement Ada --last 20 --json --database sqlite:///accounts.db
 """
 )
-def statement(who: Who, /, *, kept: Kept = _KEPT, last: Count | None = None, json: Flag = False) -> int:
+def statement(who: Who, /, *, kept: BooksPlace = _KEPT, last: Count | None = None, json: Flag = False) -> int:
     """List what changed an account, oldest first, with what it had afterwards.
 
     Parameters
@@ -374,7 +376,7 @@ def statement(who: Who, /, *, kept: Kept = _KEPT, last: Count | None = None, jso
 Exit code: 0 everything adds up, 1 it does not, 2 bad input.
 """
 )
-def audit(*databases: str, kept: Kept = _KEPT, settled: Flag = False, json: Flag = False) -> int:
+def audit(*databases: str, kept: BooksPlace = _KEPT, settled: Flag = False, json: Flag = False) -> int:
     """Add up every entry again, and compare with what accounts have and orders have bound.
 
     Parameters
@@ -387,7 +389,9 @@ def audit(*databases: str, kept: Kept = _KEPT, settled: Flag = False, json: Flag
     json
         Print one JSON object instead of a table.
     """
-    places = [Kept(Path(one), None) if one.endswith(".toml") else Kept(kept.config, one) for one in databases] or [kept]
+    places = [
+        BooksPlace(Path(one), None) if one.endswith(".toml") else BooksPlace(kept.config, one) for one in databases
+    ] or [kept]
     with needing_extra("accounts"):
         from isocast.runtime.accounts.audit import audit as audit_books
         from isocast.runtime.accounts.audit import clearing_of_all, net_between
@@ -446,7 +450,7 @@ def _show_conserved(reports: Sequence[BooksAudit]) -> None:
 
 
 @app.command(help_epilogue="Example:\n\n    isocast accounts upgrade --database sqlite:///accounts.db\n")
-def upgrade(*, kept: Kept = _KEPT, json: Flag = False) -> int:
+def upgrade(*, kept: BooksPlace = _KEPT, json: Flag = False) -> int:
     """Bring the books of an older version up to date, in one transaction; a copy of the database first is wise.
 
     Parameters
@@ -477,7 +481,7 @@ The password is typed unseen, or read from standard input or a file that nobody 
 """
 )
 def password(
-    who: Who, /, *, kept: Kept = _KEPT, name: str | None = None, file: Path | None = None, json: Flag = False
+    who: Who, /, *, kept: BooksPlace = _KEPT, name: str | None = None, file: Path | None = None, json: Flag = False
 ) -> int:
     """Let somebody in by a name and a password, and by no older password.
 
@@ -516,7 +520,7 @@ def token(
     who: Who,
     /,
     *,
-    kept: Kept = _KEPT,
+    kept: BooksPlace = _KEPT,
     scope: Annotated[list[Scope] | None, Parameter(negative="")] = None,
     label: str = "",
     days: Count = 90,
@@ -571,7 +575,7 @@ def kill(
     who: str | None = None,
     /,
     *,
-    kept: Kept = _KEPT,
+    kept: BooksPlace = _KEPT,
     customer: Annotated[int, Parameter(validator=Number(gte=0, lt=1 << 32))] = 0,
     gateway: Flag = False,
     reason: str = "",
@@ -628,7 +632,7 @@ def unkill(
     who: str | None = None,
     /,
     *,
-    kept: Kept = _KEPT,
+    kept: BooksPlace = _KEPT,
     customer: Annotated[int, Parameter(validator=Number(gte=0, lt=1 << 32))] = 0,
     gateway: Flag = False,
     json: Flag = False,
@@ -671,7 +675,7 @@ def controls(
     who: Who,
     /,
     *,
-    kept: Kept = _KEPT,
+    kept: BooksPlace = _KEPT,
     quantity: Limit = None,
     value: Annotated[str | None, Parameter(help="Largest value of one order, such as 50,000; 0: none.")] = None,
     collar: Limit = None,
@@ -755,7 +759,7 @@ def _book(
     who: str,
     asset: str,
     amount: int,
-    kept: Kept,
+    kept: BooksPlace,
     key: str | None,
     memo: str,
     *,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-from isocast.cli.accounts import Kept
+from isocast.cli.accounts import BooksPlace
 from isocast.cli.databases import needing_extra
 from isocast.cli.options import Flag
 from isocast.cli.render import show_json, show_table, working
@@ -14,7 +14,7 @@ from isocast.terms.errors import ConfigurationError
 
 __all__ = ["export"]
 
-_KEPT = Kept()
+_KEPT = BooksPlace()
 _SECRET_MAX = 4_096
 _EXAMPLES = """Examples:
 
@@ -30,7 +30,13 @@ export = App(name="export", help_epilogue=_EXAMPLES)
 
 @export.default
 def _export(
-    folder: Path, /, *, kept: Kept = _KEPT, pseudonyms: Path | None = None, clear: Flag = False, json: Flag = False
+    folder: Path,
+    /,
+    *,
+    kept: BooksPlace = _KEPT,
+    pseudonyms: Path | None = None,
+    clear: Flag = False,
+    json: Flag = False,
 ) -> int:
     """Write orders, reports, refusals and reservations as Parquet files, with pseudonyms for accounts and ids.
 

@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 
 from isocast.cli.certs import CertificateDays, certify
 from isocast.cli.databases import BooksUrl, address_of, needing_extra
-from isocast.cli.options import Config, Count, Flag, Seconds
+from isocast.cli.options import Config, Count, Flag, Seconds, duration_of
 from isocast.cli.render import line, note, show_json, show_table, when
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -107,18 +107,13 @@ def init(
     json
         Print one JSON object instead of lines.
     """
-    from isocast.terms.quantities import parse_duration
-
     with needing_extra("box-office"):
         from isocast.runtime.box_office.database import OfficeDatabase
         from isocast.runtime.box_office.office import BoxOffice
         from isocast.runtime.box_office.running import load_office_keys
     market = books.market()
     length = market.subscriptions.period_ns
-    try:
-        before = length // 4 if lead is None else parse_duration(lead)
-    except ValueError:
-        raise ConfigurationError("command line", "--lead", "write a time such as 6h or 15min") from None
+    before = length // 4 if lead is None else duration_of(lead, "--lead", "6h or 15min")
     kept = OfficeDatabase(books.url(market))
     try:
         made = BoxOffice.create(kept, load_office_keys(market, make=True), length, before)

@@ -294,6 +294,11 @@ The part is the stripe for a seal and else 0; the id of a source's seal has inca
   ciphertext and a tag of 16 bytes. A number is sealed once in one start, when a source gives it to a message; trusted
   receivers open it at release, and keep the message's key in their journals
   ([how to prove a journal](../how-to/prove-a-journal.md)).
+- A *generation* of tags and seals of primary sources is a core key that a roster brought. It makes 32 bytes more, with
+  the purpose `isocast generati` for the tag and `isocast seal gen` for the seal, of the same id and part. Of them and
+  of the source's key for that use the one that counts is made: BLAKE2b-256 of the latter, keyed with the former and
+  personalised with the same purpose. The first four bytes of a salt name the generation of a seal: those that the core
+  key makes with `isocast seal gen` of id 0 and part 0, or zeros where no roster brought a core key.
 """
 
 

@@ -58,7 +58,7 @@ def lower_priority() -> None:
 
 
 def _usual_priority() -> None:
-    """The market is gone. Of a session anybody may take the niceness back, of a process not everybody."""
+    """Take the usual priority once the market is gone; without privilege a session may, a process may not."""
     with suppress(OSError):
         _AUTOGROUP.write_text("0\n", encoding="ascii")
     with suppress(OSError):
@@ -69,7 +69,7 @@ class Orders:
     """What the demo asks for."""
 
     def __init__(self, gone: Callable[[], None]) -> None:
-        """`gone` is called when nobody listens any more."""
+        """`gone` is called when the demo has closed the connection."""
         self.finish = threading.Event()
         self.events = 0
         """That were released in all, once `finish` is set."""
@@ -274,8 +274,7 @@ def _trades(spark: SparkSession, market: Market) -> dict[str, Any] | None:
 
 
 def _audit(spark: SparkSession, market: Market) -> dict[str, Any]:
-    from isocast.lake.audit import audit
-    from isocast.lake.audit_spark import run_on
+    from isocast.lake.audit import audit, run_on
 
     found = audit(market.data_directory, run_on(spark), release_delay_ns=market.timing.release_delay_ns)
     told = found.as_json()

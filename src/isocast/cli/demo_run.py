@@ -25,7 +25,7 @@ from isocast.terms.instants import SECOND
 from isocast.terms.market import Grade
 from isocast.terms.quantities import counted
 from isocast.trials.demo.cast import LogNote, Tone, own_place, process_count
-from isocast.trials.demo.show import Phase, Show, ShowSettings
+from isocast.trials.demo.show import Show, ShowPhase, ShowSettings
 from isocast.trials.demo.staging import set_stage
 from isocast.trials.demo.summary import CustomerLine, Summary
 from isocast.trials.demo.trading import GATEWAYS, missing_packages
@@ -323,7 +323,7 @@ def _say(note: LogNote) -> None:
 
 def _status(show: Show, lake: LakeBeside | None) -> Iterator[str]:
     """How far the market is while it runs, and the tables while they are made."""
-    if show.opened_at and show.phase is not Phase.JUDGING:
+    if show.opened_at and show.phase is not ShowPhase.JUDGING:
         ledger, ring = show.watch.ledger, show.watch.ring
         released = max((chunk.messages + first for first, chunk in show.watch.releases.chunks.items()), default=1) - 1
         yield (

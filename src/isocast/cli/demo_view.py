@@ -29,7 +29,7 @@ from isocast.terms.quantities import counted
 from isocast.terms.topology import City
 from isocast.trials.demo.cast import actors, own_place, process_count
 from isocast.trials.demo.releases import Chunk
-from isocast.trials.demo.show import Phase, Show, ShowSettings
+from isocast.trials.demo.show import Show, ShowPhase, ShowSettings
 from isocast.trials.demo.staging import set_stage
 
 __all__ = ["frame", "main", "phase", "state_of"]
@@ -138,7 +138,7 @@ def _compact(show: Show, lake: LakeBeside | None, top: Text, width: int, height:
 
 def phase(show: Show) -> tuple[str, str]:
     """What is going on, in a few words, and its colour."""
-    if show.phase is Phase.SETTING:
+    if show.phase is ShowPhase.SETTING:
         ready = sum([state is ChildState.READY for state in show.children.values()])
         return f"{process_count(show.market)} processes start, {ready} are ready", "cyan"
     story = show.story
@@ -149,7 +149,7 @@ def phase(show: Show) -> tuple[str, str]:
         if not story.started_at:
             return f"{who} down, the others go on", "bold yellow"
         return f"{who} outside the ring, catching up", "bold magenta"
-    if show.phase is not Phase.PLAYING:
+    if show.phase is not ShowPhase.PLAYING:
         return show.phase.value, "cyan"
     loss = show.market.impairment.loss
     return (f"{100 * loss:g} % of all packets get lost", "yellow") if loss else ("nothing gets lost", "green")

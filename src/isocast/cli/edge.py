@@ -49,7 +49,7 @@ app = App(
 app.command("isocast.cli.edge_listen:listen", name="listen")
 
 
-@app.command(show=False)
+@app.command(show=False, help_epilogue="Example:\n\n    isocast edge send --config market.toml --name london\n")
 def send(*, config: Config = None, name: str) -> int:
     """Send the narrow stripes of one receiver: the receiver starts this process itself.
 
@@ -129,8 +129,8 @@ def plan(path: Path, /, *, config: Config = None) -> int:
         The plan, TOML or JSON, as `isocast plan stripes --from OLD --out NEW` writes it.
     """
     from isocast.runtime.edge.narrow.plan_change import PlanChange
-    from isocast.runtime.edge.narrow.plans import load_plan
     from isocast.runtime.market.file import open_market
+    from isocast.runtime.market.routes import load_plan
     from isocast.runtime.operate.operator_door import OperatorError
 
     market, wanted = open_market(config), load_plan(path)

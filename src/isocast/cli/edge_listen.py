@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from isocast.cli.options import Config, Count, Flag, Seconds
+from isocast.cli.options import Config, Count, Flag, Seconds, rate_of
 from isocast.cli.render import figure, line, note
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -102,14 +102,14 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
         Print no events, only the counts at the end.
     """
     from isocast.cli.gateway import customer_named
-    from isocast.cli.package_choice import package_given
+    from isocast.cli.listen_options import package_given
     from isocast.runtime.edge.narrow.choosing import choose, describe
     from isocast.runtime.edge.narrow.listener import StripeListener
     from isocast.runtime.market.file import open_market
 
     market = open_market(config)
     seat = customer_named(market, name)
-    chosen_rate = _rate(rate)
+    chosen_rate = None if rate is None else rate_of(rate)
 
     def chosen_by(wanted: StripePlan) -> Chosen:
         return choose(
@@ -140,23 +140,14 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     return 1 if listener.counts.total.lost or listener.counts.unread else 0
 
 
-def _rate(text: str | None) -> int | None:
-    from isocast.striping.rates import parse_rate
-
-    try:
-        return None if text is None else parse_rate(text)
-    except ValueError:
-        rule = f'must be a bit-rate such as 56k, 1.5M or 56000, not "{text}"'
-        raise ConfigurationError("command line", "--rate", rule) from None
-
-
 def _words(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def _plan(market: Market, path: Path | None) -> StripePlan:
     from isocast.runtime.edge.narrow.places import edge_of
-    from isocast.runtime.edge.narrow.plans import PlanFolder, load_plan
+    from isocast.runtime.edge.narrow.plans import PlanFolder
+    from isocast.runtime.market.routes import load_plan
 
     if path is not None:
         return load_plan(path)

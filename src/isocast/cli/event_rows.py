@@ -22,6 +22,8 @@ from isocast.wire.limits import EVENT_BYTES
 __all__ = ["RowFault", "RowFormat", "RowReader", "guess_format", "read_header"]
 
 _LINE_MAX = 65_536
+_OTHER_MARKS = ";\t|"
+"""What separates columns elsewhere."""
 
 
 class RowFormat(StrEnum):
@@ -62,6 +64,9 @@ def read_header(line: str) -> list[str]:
     """The columns of a CSV file by its first line; "" for those that are not read."""
     try:
         names = next(csv.reader([line], strict=True), [])
+        other = next((mark for mark in _OTHER_MARKS if len(names) == 1 and mark in names[0]), None)
+        if other is not None:
+            raise RowFault(1, "", f"its columns are separated by {other!r}: separate them by commas")
         columns = [field_of(name) for name in names]
     except csv.Error as reason:
         raise RowFault(1, "", f"not CSV: {reason}") from reason

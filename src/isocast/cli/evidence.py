@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from cyclopts import App
+
 from isocast.cli.options import Flag, MarketFile
 from isocast.cli.render import line, show_json, show_table
 from isocast.terms.quantities import counted
@@ -28,7 +30,11 @@ class _Proof(NamedTuple):
     file: str
 
 
-def evidence(*, config: MarketFile = None, json: Flag = False) -> int:
+evidence = App(name="evidence", help_epilogue="Example:\n\n    isocast evidence --config market.toml --json\n")
+
+
+@evidence.default
+def _evidence(*, config: MarketFile = None, json: Flag = False) -> int:
     """Show the proofs of broken promises that a market's nodes keep, each verified with the roster.
 
     A proof is two contents of one token, or two receipts for one token, that one site signed in one stripe and epoch.

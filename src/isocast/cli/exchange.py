@@ -37,7 +37,7 @@ _CODE = Annotated[str, Parameter(name=["--exchange"])]
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
-class Session:
+class ExchangeSession:
     """The FIX session with the exchange."""
 
     fix: str
@@ -89,7 +89,7 @@ gone is an alarm on standard error, and is tried again. Exit code: 0 it was stop
 )
 def run(
     *,
-    session: Session,
+    session: ExchangeSession,
     exchange: _CODE,
     source: str,
     config: Config = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Count, Flag, MarketFile, Seed
+from isocast.cli.options import Count, Flag, MarketFile, Seed, duration_of
 from isocast.cli.render import line, note, show_json, show_table
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
@@ -156,12 +156,6 @@ def _market(options: EntryOptions) -> Market | None:
     return load_market(options.config)
 
 
-def _time(text: str, option: str) -> int:
-    from isocast.cli.lab import parse_option
-
-    return parse_option(text, option) or 0
-
-
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
@@ -173,7 +167,7 @@ def _held(options: EntryOptions, market: Market | None) -> JournalOrders:
     if options.by not in keys:
         raise ConfigurationError("command line", "--by", f"is one of {', '.join(keys)}")
     places = {} if market is None else source_places(market)
-    within_ns = _time(options.within, "--within")
+    within_ns = duration_of(options.within, "--within")
     return read_journals(find_journals(options.journal), places, keys[options.by], within_ns)
 
 
@@ -196,7 +190,7 @@ def _settings(options: EntryOptions, market: Market | None, ring: tuple[City, ..
     if ring is None:
         return None
     usual = "3s" if market is None else f"{market.timing.token_period_ns}ns"
-    period_ns = _time(options.token_period or usual, "--token-period")
+    period_ns = duration_of(options.token_period or usual, "--token-period")
     if period_ns <= 0:
         raise ConfigurationError("command line", "--token-period", "must be longer than nothing")
     [exchange] = cities_of([options.exchange], "--exchange")
@@ -204,10 +198,10 @@ def _settings(options: EntryOptions, market: Market | None, ring: tuple[City, ..
         ring,
         exchange,
         period_ns,
-        _time(options.ring_jitter, "--ring-jitter"),
-        _time(options.jitter, "--jitter"),
-        _time(options.clock_error, "--clock-error"),
-        _time(options.hold, "--hold"),
+        duration_of(options.ring_jitter, "--ring-jitter"),
+        duration_of(options.jitter, "--jitter"),
+        duration_of(options.clock_error, "--clock-error"),
+        duration_of(options.hold, "--hold"),
     )
 
 
@@ -217,13 +211,13 @@ def _stream(options: EntryOptions, settings: ReplaySettings | None) -> OrderStre
     from isocast.studies.entry.stream import cities_of, draw_stream, read_stream
 
     if options.orders is not None:
-        return read_stream(options.orders, _time(options.within, "--within"))
+        return read_stream(options.orders, duration_of(options.within, "--within"))
     cities = cities_of() if options.cities is None else cities_of(_names(options.cities))
     if len(cities) < 2:  # noqa: PLR2004 - a contest has two sides
         raise ConfigurationError("command line", "--cities", "name two or more: nobody competes alone")
     window_ns = 0 if settings is None else len(settings.ring) * settings.token_period_ns
     random = np.random.default_rng([options.seed, 1])
-    reaction_ns = _time(options.reaction, "--reaction")
+    reaction_ns = duration_of(options.reaction, "--reaction")
     return draw_stream(cities, options.releases, random, window_ns=window_ns, reaction_ns=reaction_ns)
 
 
@@ -231,11 +225,11 @@ def _figures(
     stream: OrderStream, settings: ReplaySettings | None, options: EntryOptions, held: JournalOrders | None
 ) -> list[EntryFigures]:
     from isocast.studies.entry.figures import entry_figures
-    from isocast.studies.entry.replay import Replay, ReplayRule
+    from isocast.studies.entry.replay import EntryReplay, ReplayRule
 
     found = [] if held is None else [entry_figures(stream, held.sequences, _RELEASED)]
     if settings is not None and None not in stream.places:
-        replay = Replay(stream, settings, options.seed)
+        replay = EntryReplay(stream, settings, options.seed)
         found += [entry_figures(stream, replay.ranks(rule), rule.value) for rule in ReplayRule]
     return found
 
@@ -333,7 +327,7 @@ def _estimates(
     """For each rule and pair of cities: what the journals say of orders by id, and what the formula expects."""
     from itertools import combinations
 
-    from isocast.orders.entry import EntryRule
+    from isocast.terms.entry import EntryRule
 
     if held.reactions is None:
         return []

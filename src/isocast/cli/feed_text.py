@@ -11,16 +11,18 @@ import numpy as np
 
 from isocast.cli.options import FeedChoice
 from isocast.cli.render import Progress, figure
-from isocast.feeds.days import check_zone, read_day
+from isocast.feeds.days import read_day
 from isocast.feeds.itch_layout import NAMES
 from isocast.feeds.mold import MoldSession
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime.client.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping, open_sink, out_format
+from isocast.runtime.client.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping
+from isocast.runtime.client.feed_sinks import open_sink, out_format
 from isocast.runtime.client.rows import fields_of
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import EventKind, Mic, Symbol
 from isocast.terms.quantities import suggestion
+from isocast.terms.zones import zone_of
 from isocast.wire.events import EventArray
 
 __all__ = [
@@ -252,7 +254,7 @@ def feed_options(floor: str | None, choice: FeedChoice) -> FeedOptions:
         named_symbol = None if choice.symbol is None else Symbol(choice.symbol)
     except LocalProtocolError as reason:
         raise ConfigurationError("command line", key, str(reason)) from None
-    check_zone(choice.zone)
+    zone_of(choice.zone)
     return FeedOptions(
         floor=named_floor,
         day=None if choice.day is None else read_day(choice.day),

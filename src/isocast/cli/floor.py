@@ -285,8 +285,8 @@ def _replay_flow(replayed: FloorReplay, file: Path, *, quiet: bool) -> ReplaySta
     from isocast.runtime.client.floor_replay import read_benchmark_flow
 
     with _patiently("messages", 0, quiet=quiet) as reach:
-        for rows in read_benchmark_flow(file, "X", replayed.floor):
-            replayed.take_rows(rows, "X")
+        for events in read_benchmark_flow(file):
+            replayed.take_array(events, "X")
             reach(replayed.stats.events)
     return replayed.finish()
 
@@ -407,6 +407,7 @@ def verify(journal: Path, /, *, floor: str | None = None, roster: Rosters = (), 
     followed = _floor_in(journal, floor)
     with _patiently("sequences", followed.next_sequence, quiet=json) as reach:
         verdict = followed.verify(reach, rosters)
+    _insist_on_floor(journal, followed)
     if json:
         show_json(_verdict_as_json(verdict))
     else:
@@ -528,6 +529,7 @@ def book(
     with _patiently("sequences", followed.next_sequence, quiet=json) as reach:
         for _ in followed.steps(token, reach):
             pass
+    _insist_on_floor(journal, followed)
     symbols = followed.floor.symbols
     if symbol is not None and symbol not in symbols:
         rule = f'"{symbol}" is not one of {", ".join(symbols) or "none"}'
@@ -631,6 +633,7 @@ def trades(
         found = followed.trades(token, reach, limit=limit, symbol=symbol)
         if last is not None and followed.begun_at and len(found) < last:
             found = _floor_in(journal, followed.code).trades(token, reach, symbol=symbol)
+    _insist_on_floor(journal, followed)
     found = found if last is None else found[-last:]
     if json:
         for one in found:
@@ -693,6 +696,16 @@ def _floor_in(journal: Path, code: str | None, *, is_whole: bool = True, last_to
             raise ConfigurationError("command line", "--floor", rule)
         code = floors[0]
     return JournalFloor(journal, code, is_whole=is_whole, last_token=last_token)
+
+
+def _insist_on_floor(journal: Path, followed: JournalFloor) -> None:
+    """What was computed of no message at all is told for no floor."""
+    from isocast.runtime.disk.floor_journal import floors_of
+
+    code = followed.code
+    if not followed.floor.token and code not in (floors := floors_of(journal)):
+        rule = f"{code} has no message in this journal{suggestion(code, floors)}; it has {', '.join(floors) or 'none'}"
+        raise ConfigurationError("command line", "--floor", rule)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.options import Flag
-from isocast.cli.order import Place, show_one
+from isocast.cli.order import GatewayChoice, show_one
 from isocast.cli.render import line, note, show_json, show_table
 from isocast.terms.errors import ConfigurationError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bid", "lots", "open_lot", "reveal"]
 
-_PLACE = Place()
+_PLACE = GatewayChoice()
 KEEP = Path("bids")
 """Where sealed bids are kept until they are revealed."""
 Quantity = Annotated[int, Parameter(validator=Number(gte=1), help="How many, in whole lots of the symbol.")]
@@ -37,7 +37,7 @@ def open_lot(  # noqa: PLR0913 - two kinds of sale
     start: str | None = None,
     step: str | None = None,
     id: str | None = None,  # noqa: A002 - its name on the command line
-    place: Place = _PLACE,
+    place: GatewayChoice = _PLACE,
     json: Flag = False,
 ) -> int:
     """Open a lot for sale: by sealed bids at the second price, or by a Dutch clock.
@@ -90,7 +90,7 @@ def open_lot(  # noqa: PLR0913 - two kinds of sale
     return 0
 
 
-def lots(*, place: Place = _PLACE, json: Flag = False) -> int:
+def lots(*, place: GatewayChoice = _PLACE, json: Flag = False) -> int:
     """Show the lots that are for sale, of all gateways.
 
     Parameters
@@ -145,7 +145,7 @@ def bid(  # noqa: PLR0913 - two kinds of bids
     keep: Path = KEEP,
     wait: Flag = False,
     id: str | None = None,  # noqa: A002 - its name on the command line
-    place: Place = _PLACE,
+    place: GatewayChoice = _PLACE,
     json: Flag = False,
 ) -> int:
     """Bid for a lot: sealed, and revealed when it closes; or call at a Dutch clock, with --quantity.
@@ -204,7 +204,7 @@ def _show_kept(client_id: str, file: Path, *, as_json: bool) -> None:
         line(f"{client_id}: sealed; isocast floor reveal --keep {file.parent} reveals it when the lot is closed.")
 
 
-def reveal(*, keep: Path = KEEP, place: Place = _PLACE, json: Flag = False) -> int:
+def reveal(*, keep: Path = KEEP, place: GatewayChoice = _PLACE, json: Flag = False) -> int:
     """Reveal the sealed bids that are kept in a folder, each when its lot closes.
 
     It may be ended and started again: a file is deleted when its bid is revealed, or can never be.

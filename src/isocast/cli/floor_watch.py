@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from isocast.runtime.client.listener import Listener
     from isocast.runtime.client.received import ReceivedMessage
 
-__all__ = ["FloorScreen", "Level", "TradeLine", "floor_frame", "screen_of", "watch"]
+__all__ = ["FloorScreen", "ShownLevel", "TradeLine", "floor_frame", "screen_of", "watch"]
 
 _FRAME_S: Final = 0.25
 _TRADES_KEPT: Final = 200
@@ -39,7 +39,7 @@ _SHARE: Final = 2
 """Of what is left, every second row shows a trade."""
 
 
-class Level(NamedTuple):
+class ShownLevel(NamedTuple):
     """A price of one side, with what it shows."""
 
     price: str
@@ -55,7 +55,7 @@ class TradeLine(NamedTuple):
 
 
 class FloorScreen:
-    """A floor as whoever hears the sequence knows it."""
+    """A floor as its customers know it, computed from the sequence."""
 
     def __init__(self, code: str, follower: ConfirmationFollower | None = None) -> None:
         """Nothing was heard, or nothing behind what a follower has."""
@@ -79,7 +79,7 @@ class FloorScreen:
 
         if message.token <= self.begun_at:
             return []
-        heard = FloorMessage(message.sequence, message.topic, message.payload)
+        heard = FloorMessage(message.sequence, message.topic, message.payload, message.shuffle_key)
         return [row for one in self.follower.hear(message.token, message.instant_ns, heard) for row in self._new(one)]
 
     def _new(self, news: News) -> Iterable[dict[str, object]]:
@@ -118,15 +118,15 @@ class FloorScreen:
         """What trades there."""
         return self.follower.follower.floor.symbols
 
-    def levels(self, symbol: str, most: int) -> tuple[list[Level], list[Level]]:
+    def levels(self, symbol: str, most: int) -> tuple[list[ShownLevel], list[ShownLevel]]:
         """The best prices of buys and sells."""
         book = self.symbols[symbol].book
         return _levels(book.buys, most), _levels(book.sells, most)
 
 
-def _levels(side: BookSide, most: int) -> list[Level]:
+def _levels(side: BookSide, most: int) -> list[ShownLevel]:
     return [
-        Level(
+        ShownLevel(
             "market" if level[0].is_market else f"{from_ticks(level[0].price):f}",
             sum(order.shown for order in level),
             len(level),

@@ -105,10 +105,10 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     feed = EdgeFeed(folder, stripes, split, zone=zone, keep_days=keep, floors=[one.code for one in market.floors])
 
     def listening(start: int | str) -> Listener:
-        # The books of the market's own floors are computed from the first message on, whatever was sent already.
+        # The books of the market's own floors are computed from the first message on, or from a state that was kept.
         begin = "beginning" if market.floors else start
         listener = Listener(market, name, latest=False, start=begin, told=_told, stripes=[seat.stripe])
-        listener.show_books(zone)
+        listener.show_books(zone, folder=folder, before=start if isinstance(start, int) else 1)
         return listener
 
     groups = dict(zip(stripes, groups_of(group, port, len(stripes)), strict=True))
@@ -252,12 +252,9 @@ def _striping(path: Path | None, core: int) -> tuple[tuple[int, ...], Split | No
         return (core,), None
     from functools import partial
 
-    from isocast.striping.plan import read_plan
+    from isocast.runtime.market.routes import load_plan
 
-    try:
-        plan = read_plan(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as reason:
-        raise ConfigurationError(str(path), "--plan", f"cannot be read: {reason}") from None
+    plan = load_plan(path)
     stripes = tuple(stripe.number for stripe in plan.of_core(core))
     if not stripes:
         raise ConfigurationError(str(path), "core", f"has no plan for core stripe {core} of this market")

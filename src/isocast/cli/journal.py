@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.options import Count, Flag, Rosters
-from isocast.cli.render import Progress, figure, line, show_json, show_table
+from isocast.cli.render import Progress, figure, line, note, show_json, show_table
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
@@ -436,13 +436,15 @@ def cat(
     from itertools import islice
 
     from isocast.cli.journal_text import rows_of, show_json_rows, show_rows
-    from isocast.runtime.disk.journal_reader import read_blocks
+    from isocast.runtime.disk.journal_reader import JournalReader, read_blocks
 
     _insist_on_segments(directory)
     blocks = read_blocks(directory, from_, to)
     rows = islice((row for block in blocks for row in rows_of(block, from_, to)), limit)
     if json:
         show_json_rows(rows)
-    else:
-        show_rows(rows)
+    elif not show_rows(rows):
+        span = JournalReader(directory).span()
+        has = f"it has {span[0]:,} to {span[1] - 1:,}" if span else "it is empty"
+        note(f"isocast: no event in these sequences of {directory}: {has}")
     return 0

@@ -161,12 +161,14 @@ def _name(names: type[Enum], value: int) -> str:
         return str(value)
 
 
-def show_rows(rows: Iterable[Mapping[str, object]]) -> None:
-    """Columns of fixed width, written as they come."""
-    for count, row in enumerate(rows):
-        if count == 0:
+def show_rows(rows: Iterable[Mapping[str, object]]) -> int:
+    """Columns of fixed width, written as they come; how many there were."""
+    count = 0
+    for count, row in enumerate(rows, 1):
+        if count == 1:
             line(in_columns({name: name for name in _COLUMNS}, _COLUMNS))
         line(in_columns(_cells(row), _COLUMNS))
+    return count
 
 
 def _cells(row: Mapping[str, object]) -> dict[str, object]:

@@ -140,7 +140,8 @@ def out(  # noqa: PLR0913 - where from, where to, until when
     as_
         What a value is: a JSON object, or the event record of 48 bytes.
     from_
-        Where a topic without records begins: beginning (if left out), now, or a sequence (of several stripes 0:17,1:4).
+        Where a topic without records begins: beginning (if left out), now, a time, or a sequence (of several stripes
+        0:17,1:4).
     option
         A setting of librdkafka such as security.protocol=SSL; may be repeated.
     count
@@ -150,7 +151,7 @@ def out(  # noqa: PLR0913 - where from, where to, until when
     json
         Print the final counts as one JSON object.
     """
-    from isocast.cli.stripe_choice import read_start
+    from isocast.cli.listen_options import read_start
     from isocast.runtime.client.kafka import KafkaOut
     from isocast.runtime.market.file import open_market
 

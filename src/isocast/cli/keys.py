@@ -333,15 +333,15 @@ def sign(file: Path, /, *, root: Path, out: Path | None = None) -> int:
     out
         Where to write it; if left out, over the file itself.
     """
-    from isocast.runtime.market.roster_making import load_root
+    from isocast.runtime.market.roster_making import certify, load_root
     from isocast.runtime.market.secret_files import replace_file
-    from isocast.security.roster import RosterBook, read_unsigned, sign_roster
+    from isocast.security.roster import RosterBook, read_unsigned
 
     try:
         wanted = read_unsigned(_bytes_of(file))
     except RosterError as error:
         raise ConfigurationError(str(file), "roster", str(error)) from None
-    raw = sign_roster(wanted, load_root(root, wanted))
+    raw = certify(wanted, load_root(root, wanted))
     now = time_ns()
     rows = [_listing(RosterBook(wanted), member, now) for member in wanted.members]
     show_table(f"{wanted.name}: roster {wanted.serial}", _MEMBER_FIELDS, rows)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Flag, MarketFile, Seconds, Seed
+from isocast.cli.options import Flag, MarketFile, Seconds, Seed, duration_of
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.cli.skew_text import left_out_words
 from isocast.terms.errors import ConfigurationError, JournalError
-from isocast.terms.quantities import counted, parse_duration
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,13 +116,8 @@ _Run: TypeAlias = Annotated[
 ]
 
 
-def parse_option(text: str | None, option: str) -> int | None:
-    """Nanoseconds of an option such as ``2ms``."""
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError as error:
-        rule = f'must be a time with its unit, such as 2ms, not "{text}"'
-        raise ConfigurationError("command line", option, rule) from error
+def _time(text: str | None, option: str) -> int | None:
+    return None if text is None else duration_of(text, option)
 
 
 def _ask(run: Path | None, command: str, **parts: object) -> Any:  # noqa: ANN401  # JSON
@@ -292,7 +287,7 @@ def set_link(
     one_way
         Only from the first to the second.
     """
-    delay_ns, jitter_ns = parse_option(delay, "--delay"), parse_option(jitter, "--jitter")
+    delay_ns, jitter_ns = _time(delay, "--delay"), _time(jitter, "--jitter")
     if delay_ns is None and jitter_ns is None and loss is None:
         raise ConfigurationError("command line", "isocast lab set", "needs --delay, --jitter or --loss")
     _ask(run, "change", here=here, there=there, delay_ns=delay_ns, jitter_ns=jitter_ns, loss=loss, one_way=one_way)
@@ -581,7 +576,7 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
 
     config = find_market(config, running=False)
     market = load_market(config)
-    jitter_ns = parse_option(jitter, "--jitter")
+    jitter_ns = _time(jitter, "--jitter")
     settings = market_settings(market, loss=loss, jitter_ns=jitter_ns, seed=seed, scale=scale)
     world, nodes = market_world(market, settings, lambda name: node_command(config, name, "--without-impairment"))
     if found_market(market):

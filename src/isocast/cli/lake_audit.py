@@ -132,7 +132,7 @@ def _runner(master: str | None, *, plain: bool) -> Iterator[RunWork]:
     from isocast.cli.lake_tables import lake_session
 
     with lake_session("isocast audit", master) as spark:
-        from isocast.lake.audit_spark import run_on
+        from isocast.lake.audit import run_on
 
         yield run_on(spark)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Flag, MarketFile
+from isocast.cli.options import Flag, MarketFile, duration_of
 from isocast.cli.render import line, note, show_json, show_table, working
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     insist_on_spark()
     where = _place(journals, lake, market)
     drawing = pictures or (None if report is None else report.parent)
-    settings = replace(_settings(market, fraction, worst, curves=drawing is not None), together_ns=_time(together))
+    settings = replace(
+        _settings(market, fraction, worst, curves=drawing is not None), together_ns=duration_of(together, "--together")
+    )
     found = _found(where, settings, master, quiet=json)
     drawn = {} if drawing is None else _draw(found, drawing)
     if report is not None:
@@ -138,12 +140,6 @@ def _place(journals: Path | None, lake: Path | None, market: Market | None) -> _
         raise ConfigurationError(str(where), "--journals", "no such folder")
     find_journals(str(where))
     return _Where(where, is_lake=False, measured=where)
-
-
-def _time(together: str) -> int:
-    from isocast.cli.lab import parse_option
-
-    return parse_option(together, "--together") or 0
 
 
 def _settings(market: Market | None, fraction: float, worst: int, *, curves: bool) -> FairnessSettings:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Flag
+from isocast.cli.options import Flag, rate_of, token_period_of
 from isocast.cli.render import line, note, show_json, show_table, working
 from isocast.runtime.disk.scratch import scratch_directory
 from isocast.terms.quantities import counted
@@ -94,7 +94,7 @@ def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
 
     if (journals is None) == (lake is None):
         raise ConfigurationError("command line", "--journals", "give either --journals DIR or --lake DIR")
-    period_ns, bits = _period(token_period), _rate(rate)
+    period_ns, bits = token_period_of(token_period), rate_of(rate)
     known = load_sectors(sectors)
     wanted = StripeOptions(
         rate=rate, sectors=sectors, token_period=token_period, out=plan, svg=svg, png=png, rows=rows, json=json
@@ -163,32 +163,6 @@ def _plan(history: Path, options: StripeOptions) -> StripeRun:
     with working("Drawing", quiet=options.json):
         write_pictures(run, options)
     return run
-
-
-def _period(text: str) -> int:
-    from isocast.terms.errors import ConfigurationError
-    from isocast.terms.instants import SECOND
-    from isocast.terms.quantities import parse_duration
-
-    try:
-        period_ns = parse_duration(text)
-    except ValueError:
-        period_ns = 0
-    if not 0 < period_ns <= 3_600 * SECOND:
-        rule = f'must be a time such as 1s or 50ms, at most an hour, not "{text}"'
-        raise ConfigurationError("command line", "--token-period", rule)
-    return period_ns
-
-
-def _rate(text: str) -> int:
-    from isocast.striping.rates import parse_rate
-    from isocast.terms.errors import ConfigurationError
-
-    try:
-        return parse_rate(text)
-    except ValueError:
-        rule = f'must be a bit-rate such as 56k, 1.5M or 56000, not "{text}"'
-        raise ConfigurationError("command line", "--rate", rule) from None
 
 
 def _events(spark: SparkSession, journals: Path | None, lake: Path | None) -> DataFrame:

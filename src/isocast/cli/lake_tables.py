@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.options import Flag
+from isocast.cli.options import Flag, duration_of
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.places import local_path
-from isocast.terms.quantities import counted, parse_duration
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -258,7 +258,7 @@ def _run(
         Print one JSON object instead of a table.
     """
     origin.check()
-    lake, keep_s = local_path(lake, "command line", "--lake"), _seconds(keep)
+    keep_s, lake = duration_of(keep, "--keep", "1h, 30min or 0s") / SECOND, _place(lake)
     with lake_session("isocast lake run", master) as spark:
         from isocast.lake import pipeline
         from isocast.lake.tables import Lake
@@ -303,7 +303,7 @@ def _stream(  # noqa: PLR0913 - options of a command
         Print one JSON object at the end instead of a table.
     """
     origin.check()
-    lake, keep_s = local_path(lake, "command line", "--lake"), _seconds(keep)
+    keep_s, lake = duration_of(keep, "--keep", "1h, 30min or 0s") / SECOND, _place(lake)
     with lake_session("isocast lake stream", master) as spark:
         from isocast.lake import pipeline
         from isocast.lake.tables import Lake
@@ -328,12 +328,15 @@ def _stream(  # noqa: PLR0913 - options of a command
     return 0
 
 
-def _seconds(text: str) -> float:
+def _place(lake: Path) -> Path:
+    """The folder of the tables, made: whether it can be is known before Spark starts."""
+    insist_on_spark()
+    place = local_path(lake, "command line", "--lake")
     try:
-        return parse_duration(text) / SECOND
-    except ValueError:
-        rule = f'must be a time such as 1h, 30min or 0s, not "{text}"'
-        raise ConfigurationError("command line", "--keep", rule) from None
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise ConfigurationError(str(lake), "--lake", f"cannot be made: {reason.strerror}") from None
+    return place
 
 
 def _teller(*, quiet: bool) -> Callable[[str], None]:

@@ -21,7 +21,7 @@ from isocast.runtime.operate import shutdown
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
-    from isocast.cli.stripe_choice import StripeChoice
+    from isocast.cli.listen_options import StripeChoice
     from isocast.runtime.client.listener import Conflict, Listener
     from isocast.runtime.client.received import ReceivedBatch
 
@@ -95,8 +95,8 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
     latest
         Only what is newest of each floor, symbol, kind and side, whatever grade the file gives the customer.
     from_
-        Where to begin: now, beginning, snapshot, or a sequence (of several stripes 0:17,1:4). Now if left out; with
-        --latest a snapshot.
+        Where to begin: now, beginning, snapshot, a time such as 2026-03-02T14:30:00Z, or a sequence (of several
+        stripes 0:17,1:4). Now if left out; with --latest a snapshot.
     stripes
         Which stripes of the core to hear, such as 0,1; all if left out.
     symbols
@@ -120,8 +120,7 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
     from isocast.runtime.watch.plain_structlog import import_structlog
 
     import_structlog()
-    from isocast.cli.package_choice import package_given
-    from isocast.cli.stripe_choice import read_choice, read_start
+    from isocast.cli.listen_options import package_given, read_choice, read_start
     from isocast.runtime.client.listener import Listener
     from isocast.runtime.market.file import open_market
 
@@ -191,7 +190,8 @@ class _Heard:
             return "no messages"
         several = len(self.spans) > 1
         spans = [
-            f"sequences {first:,} to {last:,}{f' of stripe {stripe}' if several else ''}"
+            (f"sequence {first:,}" if first == last else f"sequences {first:,} to {last:,}")
+            + (f" of stripe {stripe}" if several else "")
             for stripe, (first, last) in sorted(self.spans.items())
         ]
         opaque = [counted(self.opaque, "opaque message")] if self.opaque else []

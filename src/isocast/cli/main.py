@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from io import TextIOWrapper
 from itertools import pairwise
-from pathlib import Path
 
 from isocast import __version__
 from isocast.cli.node_run import plain_node, start_node
@@ -54,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; what it returns is the exit code."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # Closed before we came: what is said there is said to nobody.
+            from pathlib import Path
+
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
         stream = getattr(sys, name)
         if isinstance(stream, TextIOWrapper):
@@ -87,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _called(words: Sequence[str]) -> object:
-    """What a command returns; whatever it raises once it was interrupted is the interruption."""
+    """What a command returns; any exception after an interruption is reported as the interruption."""
     if not words or words[0] in _HELP_FLAGS:
         line(overview())
         return 0

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from isocast.cli.render import line
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from isocast.runtime.market.model import Market, NodePlan
 
 __all__ = ["NodeWish", "node_of", "plain_node", "processes_of", "start_node"]
@@ -19,8 +19,7 @@ __all__ = ["NodeWish", "node_of", "plain_node", "processes_of", "start_node"]
 _FLAGS = ("new", "join", "declare", "without_impairment", "log_json", "quiet", "verbose")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeWish:
+class NodeWish(NamedTuple):
     """What `isocast node` was asked for; its help explains each."""
 
     config: Path | None
@@ -35,10 +34,12 @@ class NodeWish:
 
 
 def plain_node(words: Sequence[str]) -> NodeWish | None:
-    """The wish of `--config FILE --name NAME` and flags, as supervisors write it; None for whatever else is typed.
+    """The wish of `--config FILE --name NAME` and flags, as supervisors write it; None for any other words.
 
     It spares every process of a market the parser of all commands.
     """
+    from pathlib import Path
+
     match words:
         case ["--config", config, "--name", name, *rest] if not name.startswith("-"):
             flags = {word.removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")}
@@ -49,6 +50,8 @@ def plain_node(words: Sequence[str]) -> NodeWish | None:
 
 def start_node(wish: NodeWish) -> int:
     """Run it until it is told to stop; the exit code."""
+    from dataclasses import replace
+
     from isocast.runtime.market.file import open_market
     from isocast.runtime.market.founding import found_node, insist_on_past, join_node
     from isocast.runtime.market.model import Impairment

@@ -1,4 +1,4 @@
-"""The options that many commands have, each with the values that it takes."""
+"""The options that many commands have, each with the values that it takes, and how those are read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+
+from isocast.terms.errors import ConfigurationError
+from isocast.terms.instants import SECOND
+from isocast.terms.quantities import parse_duration
 
 __all__ = [
     "AS_THE_FILES_SAY",
@@ -21,6 +25,9 @@ __all__ = [
     "Rosters",
     "Seconds",
     "Seed",
+    "duration_of",
+    "rate_of",
+    "token_period_of",
 ]
 
 Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
@@ -37,6 +44,9 @@ Rosters: TypeAlias = Annotated[tuple[Path, ...], Parameter(negative="")]
 """Files of rosters, each with the option before it."""
 Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
 Seed: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
+
+_HOUR_NS = 3_600 * SECOND
+_PERIODS = "1s or 50ms, at most an hour"
 
 
 @Parameter(name="*")
@@ -61,3 +71,34 @@ class FeedChoice:
 
 
 AS_THE_FILES_SAY = FeedChoice()
+
+
+# ---- texts that are quantities; ConfigurationError names the option, and shows how it is written
+
+
+def duration_of(text: str, option: str, such_as: str = "2ms") -> int:
+    """Nanoseconds of a time with its unit."""
+    try:
+        return parse_duration(text)
+    except ValueError:
+        rule = f'must be a time with its unit, such as {such_as}, not "{text}"'
+        raise ConfigurationError("command line", option, rule) from None
+
+
+def token_period_of(text: str) -> int:
+    """Nanoseconds of `--token-period`."""
+    period_ns = duration_of(text, "--token-period", _PERIODS)
+    if not 0 < period_ns <= _HOUR_NS:
+        raise ConfigurationError("command line", "--token-period", f'must be a time such as {_PERIODS}, not "{text}"')
+    return period_ns
+
+
+def rate_of(text: str) -> int:
+    """Bits per second of `--rate`."""
+    from isocast.striping.rates import parse_rate
+
+    try:
+        return parse_rate(text)
+    except ValueError:
+        rule = f'must be a bit-rate such as 56k, 1.5M or 56000, not "{text}"'
+        raise ConfigurationError("command line", "--rate", rule) from None

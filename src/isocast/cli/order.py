@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from isocast.runtime.client.trader import Trader
     from isocast.runtime.client.trading_answers import OrderReport
 
-__all__ = ["Place", "app", "report_fields", "show_one"]
+__all__ = ["GatewayChoice", "app", "report_fields", "show_one"]
 
 URL, TOKEN_FILE, CA = "ISOCAST_TRADER_URL", "ISOCAST_TRADER_TOKEN_FILE", "ISOCAST_TRADER_CA"
 """Of the environment: where the gateway is, a file with the token, and the CA that is believed."""
@@ -52,7 +52,7 @@ app.command("isocast.cli.order_send:send", name="send")
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
-class Place:
+class GatewayChoice:
     """Which gateway, and who asks."""
 
     url: str | None = None
@@ -93,7 +93,7 @@ class Place:
         return shutdown.run(whole())
 
 
-_PLACE = Place()
+_PLACE = GatewayChoice()
 
 
 @Parameter(name="*")
@@ -156,7 +156,7 @@ def _entering(side: str, summary: str, examples: str) -> None:
         *,
         terms: Terms = _TERMS,
         wait: Flag = False,
-        place: Place = _PLACE,
+        place: GatewayChoice = _PLACE,
         json: Flag = False,
     ) -> int:
         """Enter an order.
@@ -229,7 +229,7 @@ def cancel(
     quantity: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
     all: Flag = False,  # noqa: A002 - its name on the command line
     symbol: str | None = None,
-    place: Place = _PLACE,
+    place: GatewayChoice = _PLACE,
     json: Flag = False,
 ) -> int:
     """Cancel an order, a part of it, or all there are.
@@ -274,7 +274,7 @@ def replace(
     quantity: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     price: str | None = None,
     stop: str | None = None,
-    place: Place = _PLACE,
+    place: GatewayChoice = _PLACE,
     json: Flag = False,
 ) -> int:
     """Give an order another total, price or stop.
@@ -314,7 +314,7 @@ def offer(
     /,
     *,
     id: str | None = None,  # noqa: A002 - its name on the command line
-    place: Place = _PLACE,
+    place: GatewayChoice = _PLACE,
     json: Flag = False,
 ) -> int:
     """Offer something to all, in no book: whoever takes it first in the sequence has it, in parts too.
@@ -339,7 +339,7 @@ def offer(
 
 
 @app.command(help_epilogue=_DONE.format("offers"))
-def offers(*, place: Place = _PLACE, json: Flag = False) -> int:
+def offers(*, place: GatewayChoice = _PLACE, json: Flag = False) -> int:
     """Show the open offers of all gateways, and who took what of them.
 
     Parameters
@@ -374,7 +374,7 @@ def take(
     *,
     wait: Flag = False,
     id: str | None = None,  # noqa: A002 - its name on the command line
-    place: Place = _PLACE,
+    place: GatewayChoice = _PLACE,
     json: Flag = False,
 ) -> int:
     """Take an open offer, or a part of it, at its price; what is no longer left of it is cancelled.
@@ -398,7 +398,7 @@ def take(
 
 
 @app.command(name="list", help_epilogue=_DONE.format("list --all"))
-def list_orders(*, all: Flag = False, place: Place = _PLACE, json: Flag = False) -> int:  # noqa: A002
+def list_orders(*, all: Flag = False, place: GatewayChoice = _PLACE, json: Flag = False) -> int:  # noqa: A002
     """Show your orders as they are now, newest last.
 
     Parameters
@@ -426,7 +426,7 @@ def list_orders(*, all: Flag = False, place: Place = _PLACE, json: Flag = False)
 On a terminal it is a table of orders that changes as they do; elsewhere one line for each report. Ctrl-C ends it.
 """
 )
-def watch(*, after: int = 0, count: Count | None = None, place: Place = _PLACE, json: Flag = False) -> int:
+def watch(*, after: int = 0, count: Count | None = None, place: GatewayChoice = _PLACE, json: Flag = False) -> int:
     """Show what becomes of your orders, as it happens; after a lost connection it goes on without a gap.
 
     Parameters
@@ -443,7 +443,7 @@ def watch(*, after: int = 0, count: Count | None = None, place: Place = _PLACE, 
 
 
 @app.command(help_epilogue=_DONE.format("balances"))
-def balances(*, place: Place = _PLACE, json: Flag = False) -> int:
+def balances(*, place: GatewayChoice = _PLACE, json: Flag = False) -> int:
     """Show what your account has, and what of it is reserved.
 
     Parameters

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from cyclopts import App, Parameter
 
 from isocast.cli.options import Flag
-from isocast.cli.order import Place, report_fields
+from isocast.cli.order import GatewayChoice, report_fields
 from isocast.cli.render import Progress, line, note, show_json
 from isocast.terms.errors import ConfigurationError, TraderRefusedError, TransportError
 
@@ -28,7 +28,7 @@ _ORDERS_MAX = 100_000
 """Bounds: all rows are read and checked before the first is sent."""
 _AT_ONCE = 200
 """Rows between two looks at how far it has come: one request."""
-_PLACE = Place()
+_PLACE = GatewayChoice()
 _YES, _NO = ("true", "yes", "1"), ("false", "no", "0")
 _FLAGS = ("market", "post_only", "open_offer")
 _NUMBERS = ("quantity", "show", "owner")
@@ -65,7 +65,7 @@ def _send_file(
     /,
     *,
     ids: str | None = None,
-    place: Place = _PLACE,
+    place: GatewayChoice = _PLACE,
     json: Flag = False,
 ) -> int:
     """Send the orders of a file, each judged by itself; a row that cannot be an order stops it before any is sent.

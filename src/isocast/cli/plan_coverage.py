@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 import numpy.typing as npt
 
-from isocast.cli import coverage_colours as colours
+from isocast.cli import sheet
 from isocast.cli.plan import CoverageOptions
 from isocast.cli.render import figure, line, note, show_json, show_table, working
 from isocast.cli.shipped import shipped
@@ -91,31 +91,31 @@ def coverage_png(report: CoverageReport, width: int) -> bytes:
     pixels = _ground(canvas)
     for scope in report.plan.scopes:
         if scope.address is not None:
-            _fill(pixels, scope, canvas, colours.of_address(scope.address))
+            _fill(pixels, scope, canvas, sheet.of_address(scope.address))
     dot = max(round(width / 1000), 1)
-    _marks(pixels, canvas.points(report.world.receivers.where), dot - 1, colours.RECEIVER)
+    _marks(pixels, canvas.points(report.world.receivers.where), dot - 1, sheet.RECEIVER)
     wanting = np.flatnonzero(report.coverage.lines_of < report.plan.lines)
-    _marks(pixels, canvas.points(report.world.customers.where[wanting]), dot, colours.SHORT)
+    _marks(pixels, canvas.points(report.world.customers.where[wanting]), dot, sheet.SHORT)
     return _png(pixels)
 
 
 def _ground(canvas: Canvas) -> _Pixels:
     pixels = np.empty((canvas.height, canvas.width, 3), dtype=np.uint8)
-    pixels[:] = colours.SEA
+    pixels[:] = sheet.SEA
     if canvas.surface is Surface.EARTH:
         north = canvas.north - (np.arange(canvas.height) + 0.5) / canvas.per_unit
         east = canvas.west + (np.arange(canvas.width) + 0.5) / canvas.per_unit
         places = np.column_stack((np.repeat(north, canvas.width), np.tile(east, canvas.height)))
-        pixels[on_land(places).reshape(canvas.height, canvas.width)] = colours.LAND
+        pixels[on_land(places).reshape(canvas.height, canvas.width)] = sheet.LAND
     return pixels
 
 
-def _fill(pixels: _Pixels, scope: Scope, canvas: Canvas, colour: colours.Colour) -> None:
+def _fill(pixels: _Pixels, scope: Scope, canvas: Canvas, colour: sheet.Colour) -> None:
     """A transparent disc with a solid rim."""
     tint = np.array(colour, dtype=np.float64)
     for row, first, last in _spans(scope, canvas):
         part = pixels[row, first:last]
-        part[:] = part * (1 - colours.SCOPE_OPACITY) + tint * colours.SCOPE_OPACITY
+        part[:] = part * (1 - sheet.SCOPE_OPACITY) + tint * sheet.SCOPE_OPACITY
     for row, first, last in _rim(scope, canvas):
         pixels[row, first:last] = colour
 
@@ -180,7 +180,7 @@ def _wrapped(row: int, west: float, east: float, canvas: Canvas) -> Iterator[_Sp
         yield row, 0, last - canvas.width
 
 
-def _marks(pixels: _Pixels, points: npt.NDArray[np.float64], size: int, colour: colours.Colour) -> None:
+def _marks(pixels: _Pixels, points: npt.NDArray[np.float64], size: int, colour: sheet.Colour) -> None:
     height, width = pixels.shape[:2]
     for x, y in np.floor(points).astype(np.int64).tolist():
         pixels[max(y - size, 0) : min(y + size + 1, height), max(x - size, 0) : min(x + size + 1, width)] = colour
@@ -216,7 +216,7 @@ def coverage_svg(report: CoverageReport, title: str, width: int) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
         f"<title>{_text(title or 'Coverage')}</title>",
-        f'<rect width="100%" height="100%" fill="{_hex(colours.SEA)}"/>',
+        f'<rect width="100%" height="100%" fill="{sheet.colour_hex(sheet.SEA)}"/>',
         *_land(canvas),
         *_scopes(report, canvas, dot),
         *_receivers(report, canvas, dot),
@@ -231,10 +231,6 @@ def _text(text: str) -> str:
     return escape("".join([letter if letter.isprintable() else "?" for letter in text]))
 
 
-def _hex(colour: colours.Colour) -> str:
-    return f"#{colour[0]:02x}{colour[1]:02x}{colour[2]:02x}"
-
-
 def _polygon(points: Floats) -> str:
     return " ".join([f"{x:.1f},{y:.1f}" for x, y in points.tolist()])
 
@@ -246,8 +242,8 @@ def _land(canvas: Canvas) -> list[str]:
     def outline(corners: tuple[Corner, ...]) -> str:
         return _polygon(canvas.points(np.array(corners)[:, ::-1]))
 
-    land = f'<g fill="{_hex(colours.LAND)}" stroke="{_hex(colours.BORDER)}" stroke-width="0.5">'
-    water = f'<g fill="{_hex(colours.SEA)}" stroke="{_hex(colours.BORDER)}" stroke-width="0.5">'
+    land = f'<g fill="{sheet.colour_hex(sheet.LAND)}" stroke="{sheet.colour_hex(sheet.BORDER)}" stroke-width="0.5">'
+    water = f'<g fill="{sheet.colour_hex(sheet.SEA)}" stroke="{sheet.colour_hex(sheet.BORDER)}" stroke-width="0.5">'
     return [
         land,
         *[f'<polygon points="{outline(corners)}"/>' for corners in LAND],
@@ -266,10 +262,10 @@ def _scopes(report: CoverageReport, canvas: Canvas, dot: float) -> list[str]:
     corners = _CORNERS_OF_MANY if len(report.plan.scopes) > _MANY else _CORNERS
     lines = []
     for address, scopes in sorted(by_address.items()):
-        colour = _hex(colours.of_address(address))
+        colour = sheet.colour_hex(sheet.of_address(address))
         lines.append(
-            f'<g fill="{colour}" fill-opacity="{colours.SCOPE_OPACITY}" stroke="{colour}" '
-            f'stroke-opacity="{colours.LINE_OPACITY}" stroke-width="{dot / 3:.2f}">'
+            f'<g fill="{colour}" fill-opacity="{sheet.SCOPE_OPACITY}" stroke="{colour}" '
+            f'stroke-opacity="{sheet.LINE_OPACITY}" stroke-width="{dot / 3:.2f}">'
             f"<title>{report.plan.group(address)}</title>"
         )
         for scope in scopes:
@@ -309,7 +305,7 @@ def _cap(north: Floats, east: Floats, pole: float) -> Floats:
 
 def _receivers(report: CoverageReport, canvas: Canvas, dot: float) -> list[str]:
     points = canvas.points(report.world.receivers.where)
-    lines = [f'<g fill="{_hex(colours.RECEIVER)}">']
+    lines = [f'<g fill="{sheet.colour_hex(sheet.RECEIVER)}">']
     lines += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{dot:.2f}"/>' for x, y in points.tolist()]
     if len(points) <= _NAMES_MAX:
         size = max(canvas.width / 110, 8)
@@ -332,7 +328,11 @@ def _short(report: CoverageReport, canvas: Canvas, dot: float) -> list[str]:
             for x, y in points.tolist()
         ]
     )
-    return [f'<path d="{path}" stroke="{_hex(colours.SHORT)}" stroke-width="{dot:.2f}" fill="none"/>'] if path else []
+    return (
+        [f'<path d="{path}" stroke="{sheet.colour_hex(sheet.SHORT)}" stroke-width="{dot:.2f}" fill="none"/>']
+        if path
+        else []
+    )
 
 
 _PLAN_BYTES_MAX = 256 << 20

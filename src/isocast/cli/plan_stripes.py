@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from isocast.cli.feed_text import feed_options
-from isocast.cli.options import FeedChoice
+from isocast.cli.options import FeedChoice, rate_of, token_period_of
 from isocast.cli.plan import StripeOptions
 from isocast.cli.render import Progress, figure, line, note, show_json, show_table, working
 from isocast.cli.sheet import (
@@ -33,6 +33,7 @@ from isocast.cli.sheet import (
 )
 from isocast.runtime.client.feed_files import FeedFile
 from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.market.routes import load_plan
 from isocast.striping.comparing import HashComparison, Judgement, PlanWorth, StripeLoad, compare_with_hash, judge
 from isocast.striping.history import (
     COUNT_COLUMNS,
@@ -45,11 +46,11 @@ from isocast.striping.history import (
     read_sectors,
 )
 from isocast.striping.making import Kinship, MadePlan, MakingSettings, adjust_plan, make_plan
-from isocast.striping.plan import StripePlan, plan_as_json, plan_text, read_plan
-from isocast.striping.rates import parse_rate, rate_text, stripes_that_fit
+from isocast.striping.plan import StripePlan, plan_as_json, plan_text
+from isocast.striping.rates import rate_text, stripes_that_fit
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
-from isocast.terms.quantities import counted, duration_text, parse_duration
+from isocast.terms.quantities import counted, duration_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -242,13 +243,13 @@ def run_stripes(paths: Sequence[Path], options: StripeOptions) -> StripeRun:
     check_outputs(options)
     if not paths and (options.svg is not None or options.png is not None):
         raise ConfigurationError("command line", "HISTORY", "is missing: a picture shows a plan on its history")
-    before = None if options.from_ is None else _load_plan(options.from_)
+    before = None if options.from_ is None else load_plan(options.from_)
     if not paths and before is None:
         rule = "is missing: name feeds, journals or tables of counts; isocast feed generate day.parquet makes a day"
         raise ConfigurationError("command line", "HISTORY", rule)
     if not paths and not options.check:
         raise ConfigurationError("command line", "--check", "is missing: --from alone needs a day to judge the plan by")
-    period_ns = _period(options) if before is None else before.token_period_ns
+    period_ns = token_period_of(options.token_period) if before is None else before.token_period_ns
     own, against, history = None, None, None
     sectors = load_sectors(options.sectors)
     if paths:
@@ -287,37 +288,13 @@ def _history(paths: Sequence[Path], period_ns: int, options: StripeOptions) -> H
 
 
 def _settings(options: StripeOptions) -> MakingSettings:
-    try:
-        rate = parse_rate(options.rate)
-    except ValueError:
-        rule = f'must be a bit-rate such as 56k, 1.5M or 56000, not "{options.rate}"'
-        raise ConfigurationError("command line", "--rate", rule) from None
+    rate = rate_of(options.rate)
     if not 0 <= options.patience <= _PATIENCE_MAX:
         rule = f"must be from 0 to {_PATIENCE_MAX:,}, not {options.patience}"
         raise ConfigurationError("command line", "--patience", rule)
     if options.rows < 1:
         raise ConfigurationError("command line", "--rows", f"must be at least 1, not {options.rows}")
     return MakingSettings(rate=rate, headroom=options.headroom, patience=options.patience, cores=options.core)
-
-
-def _period(options: StripeOptions) -> int:
-    try:
-        period_ns = parse_duration(options.token_period)
-    except ValueError:
-        period_ns = 0
-    if not 0 < period_ns <= 3_600 * SECOND:
-        rule = f'must be a time such as 1s or 50ms, at most an hour, not "{options.token_period}"'
-        raise ConfigurationError("command line", "--token-period", rule)
-    return period_ns
-
-
-def _load_plan(path: Path) -> StripePlan:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        why = reason.strerror if isinstance(reason, OSError) else "it is not UTF-8 text"
-        raise ConfigurationError(str(path), "file", f"cannot be read: {why}") from None
-    return read_plan(text, str(path))
 
 
 # ---- out
@@ -595,7 +572,7 @@ def _kin(axes: Axes, plan: StripePlan, history: History) -> None:
 
 
 def _listeners(axes: Axes, against: HashComparison) -> None:
-    """What somebody joins, with this plan and by a hash."""
+    """How many stripes a listener joins, with this plan and by a hash."""
     from matplotlib.ticker import MaxNLocator
 
     rows: list[tuple[str, float, float]] = [

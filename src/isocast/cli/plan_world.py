@@ -10,9 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isocast.cli import coverage_colours as colours
 from isocast.cli.render import Progress, line, note, show_json, show_table, working
-from isocast.cli.sheet import ACCENT, BACKGROUND, BAD, OTHER, STYLE, TEXT, check_pictures, heat, plot_frame, saved
+from isocast.cli.sheet import (
+    ACCENT,
+    BACKGROUND,
+    BAD,
+    LAND,
+    OTHER,
+    SEA,
+    STYLE,
+    TEXT,
+    check_pictures,
+    heat,
+    plot_frame,
+    saved,
+)
 from isocast.cli.shipped import shipped
 from isocast.cli.world_options import WorldOptions
 from isocast.reformation.scopes.world import Floats
@@ -193,7 +205,7 @@ def _east(longitudes: Floats) -> Floats:
 
 
 def _map(axes: Axes, title: str) -> None:
-    sea, land = np.array(colours.SEA) / 255, np.array(colours.LAND) / 255
+    sea, land = np.array(SEA) / 255, np.array(LAND) / 255
     raster = land_raster()
     cut = round((_WEST + 180) / 360 * raster.shape[1])
     picture = np.where(np.roll(raster, -cut, axis=1)[:, :, None], land, sea)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from cyclopts.validators import Number
 from isocast.cli.options import Config, Flag
 from isocast.cli.render import Progress, line, note, show_json
 from isocast.runtime.operate import shutdown
-from isocast.terms.errors import ConfigurationError, LocalProtocolError
+from isocast.terms.errors import ConfigurationError, FeedError, LocalProtocolError
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
@@ -69,6 +68,8 @@ _DIGEST_BYTES = 16
 _PATIENCE_S = 2.0
 """What takes longer shows how far it has come."""
 _STDIN = "standard input"
+_DASH = Path("-")
+_PARQUET_MAGIC = b"PAR1"
 _FAILED = 1
 
 
@@ -77,7 +78,7 @@ publish = App(name="publish", help_epilogue=_EXAMPLES)
 
 @publish.default
 def _command(  # noqa: PLR0913 - what, where, how it is written, and whether it may be repeated
-    file: Path | None = None,
+    file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     /,
     *,
     config: Config = None,
@@ -98,7 +99,8 @@ def _command(  # noqa: PLR0913 - what, where, how it is written, and whether it 
     Parameters
     ----------
     file
-        Events as JSON lines, CSV with a header, or records of 48 bytes; standard input if left out.
+        Events as JSON lines, CSV with a header or records of 48 bytes, also compressed, or a Parquet file; standard
+        input if left out, or if it is -.
     source
         The primary or secondary source at whose door to publish: of several stripes, each event at that of its symbol.
         The only one of the market if left out.
@@ -128,7 +130,7 @@ def _command(  # noqa: PLR0913 - what, where, how it is written, and whether it 
     lanes = {stripe: MessageCutter(door.events_per_message, FULL) for stripe in door.lanes}
     sent = _Sent(prefix, door.events_per_message, door.routes, lanes)
     subject = _subject(topic, message_key, form)
-    sought = _Input(file, form, _Directory(market.file))
+    sought = _Input(None if file == _DASH else file, form, _Directory(market.file))
     try:
         shutdown.run(_publish(door, sought, sent, subject, repeatable=bool(key_prefix), quiet=json))
     except DoorError as reason:
@@ -136,6 +138,9 @@ def _command(  # noqa: PLR0913 - what, where, how it is written, and whether it 
         return _FAILED
     sent.repeated = door.repeated
     _report(source, sent, monotonic() - began, json=json)
+    if not sent.messages:
+        where = _STDIN if sought.path is None else str(sought.path)
+        note(f"isocast: {where} has no {'message' if subject else 'event'}: nothing was published")
     return 0
 
 
@@ -170,7 +175,9 @@ def _report(source: str, sent: _Sent, seconds: float, *, json: bool) -> None:
             }
         )
         return
-    if sent.messages and sent.repeated == sent.messages:
+    if not sent.messages:
+        return
+    if sent.repeated == sent.messages:
         held = counted(sent.messages, "message")
         line(f"Nothing new for {source}: it had all {held} already, under the same keys; none was published again.")
         return
@@ -369,6 +376,9 @@ def _events_of(path: Path, sought: _Input, consequence: str) -> Iterator[EventAr
     reader: RowReader | None = None
     try:
         for content in _contents(path):
+            if reader is None and content.startswith(_PARQUET_MAGIC):
+                yield from _parquet_events(path, consequence)
+                return
             reader = reader or sought.reader(content)
             yield from reader.events(content)
         yield from reader.end() if reader is not None else ()
@@ -376,11 +386,24 @@ def _events_of(path: Path, sought: _Input, consequence: str) -> Iterator[EventAr
         raise _bad_row(str(path), fault.line, fault.column, f"{fault.rule}; {consequence}") from fault
 
 
+def _parquet_events(path: Path, consequence: str) -> Iterator[EventArray]:
+    from isocast.runtime.client.feed_files import FeedFile, FeedOptions
+
+    try:
+        yield from FeedFile(path, FeedOptions(strict=True)).blocks()
+    except FeedError as reason:
+        raise FeedError(reason.file, f"{reason.rule}; {consequence}") from reason
+
+
 def _contents(path: Path) -> Iterator[bytes]:
+    """What is in a file, out of what it is compressed with."""
+    from isocast.feeds.compressed import expand
+    from isocast.feeds.outcomes import FeedLog
+
     try:
         with path.open("rb") as file:
-            while content := file.read(_CHUNK_BYTES):
-                yield content
+            chunks = iter(lambda: file.read(_CHUNK_BYTES), b"")
+            yield from expand(chunks, FeedLog(str(path), strict=True), at_most=_CHUNK_BYTES)
     except OSError as reason:
         raise ConfigurationError(str(path), "file", f"cannot be read: {reason.strerror}") from reason
 
@@ -404,9 +427,13 @@ async def _stream(door: Publisher, sought: _Input, sent: _Sent, *, repeatable: b
             sent.add(events)
     except RowFault as fault:
         await _send(door, sent, rest=not repeatable)
-        rule = f"{fault.rule}; published: the first {counted(sent.events, 'event')}, and nothing after"
+        rule = f"{fault.rule}; {_published(sent)}"
         raise _bad_row(_STDIN, fault.line, fault.column, rule) from fault
     await _send(door, sent, rest=True)
+
+
+def _published(sent: _Sent) -> str:
+    return f"published: the first {sent.amount}, and nothing after" if sent.messages else "nothing was published"
 
 
 # ---- opaque messages
@@ -492,7 +519,7 @@ async def _opaque(door: Publisher, path: Path | None, subject: _Subject, sent: _
             await _send_until_fault(reader.messages(content), send)
         await _send_until_fault(reader.end(), send)
     except RowFault as fault:
-        rule = f"{fault.rule}; published: the first {sent.amount}, and nothing after"
+        rule = f"{fault.rule}; {_published(sent)}"
         raise _bad_row(_STDIN, fault.line, fault.column, rule) from fault
 
 
@@ -509,12 +536,16 @@ async def _send_until_fault(
 
 async def _standard_input() -> AsyncIterator[bytes]:
     """What there is, as soon as it is there; a thread that waits for input would outlive an interruption."""
+    if sys.stdin is None:
+        raise ConfigurationError(_STDIN, "input", "is closed: name a file, or send events through a pipe")
     descriptor = sys.stdin.fileno()
-    waits = not stat.S_ISREG(os.fstat(descriptor).st_mode)
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
-    if waits:
+    waits = True
+    try:
         loop.add_reader(descriptor, ready.set)
+    except PermissionError:
+        waits = False  # The kernel's word for what never waits: files, and /dev/null.
     try:
         while True:
             if waits:

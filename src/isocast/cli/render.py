@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,6 +57,8 @@ def note(text: str) -> None:
 
 def show_json(value: object) -> None:
     """One JSON value, indented, in the order in which it was made."""
+    import json
+
     line(json.dumps(value, indent=2, ensure_ascii=False))
 
 

@@ -56,7 +56,7 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     /,
     *,
     config: Config = None,
-    floor: Annotated[str | None, Parameter(name="--as")] = None,
+    floor: Annotated[str | None, Parameter(name=["--as", "--source"])] = None,
     speed: str = "1x",
     run: str = "",
     progress: Path | None = None,

@@ -205,7 +205,7 @@ def restart(*names: str, config: Config = None) -> int:
     return _carry_out(work())
 
 
-@app.command
+@app.command(help_epilogue="Example:\n\n    isocast ring force london paris --config market.toml --yes\n")
 def force(*names: str, config: Config = None, stripe: Stripe = None, order: OrderFile = None, yes: Flag = False) -> int:
     """Let U be these receivers alone, because a majority of it will never come back.
 
@@ -240,7 +240,10 @@ def force(*names: str, config: Config = None, stripe: Stripe = None, order: Orde
     return _carry_out(work())
 
 
-@app.command(name="order")
+@app.command(
+    name="order",
+    help_epilogue="Example:\n\n    isocast ring order add dublin --out dublin.order --config market.toml --hours 2\n",
+)
 def order_(
     change: Literal["add", "remove", "force"],
     /,
@@ -366,7 +369,7 @@ def _names(market: Market, view: RingView) -> str:
 
 
 def line_watchers(market: Market) -> tuple[NodePlan, ...]:
-    """Whose status pages tell of lines; nobody's where the market plans none."""
+    """The nodes whose status pages tell of lines; none where the market plans no lines."""
     if not market.coverage.enabled:
         return ()
     from isocast.runtime.market.model import line_listeners, line_receivers
@@ -487,7 +490,7 @@ def ring_report(market: Market) -> dict[str, Any]:
 
 
 def _newest(statuses: list[NodeStatus | None]) -> NodeStatus | None:
-    """Whoever knows the newest ring, and of those who holds most."""
+    """The status of the node that knows the newest ring; of several, of the one that holds most."""
     known = [status for status in statuses if status is not None and status.gauges.ring]
     return max(known, key=lambda s: (s.gauges.epoch_number or 0, s.gauges.held_token or 0), default=None)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from colorsys import hsv_to_rgb
 from importlib.util import find_spec
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from isocast.cli import coverage_colours as colours
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -20,17 +20,43 @@ __all__ = [
     "ACCENT",
     "BACKGROUND",
     "BAD",
+    "BORDER",
     "GREY",
     "GRID",
+    "LAND",
+    "LINE_OPACITY",
     "OTHER",
+    "RECEIVER",
+    "SCOPE_OPACITY",
+    "SEA",
+    "SHORT",
     "STYLE",
     "TEXT",
+    "Colour",
     "check_pictures",
     "colour_hex",
     "heat",
+    "of_address",
     "plot_frame",
     "saved",
 ]
+
+Colour: TypeAlias = tuple[int, int, int]
+
+SEA: Colour = (16, 22, 34)
+LAND: Colour = (52, 60, 72)
+BORDER: Colour = (84, 94, 108)
+RECEIVER: Colour = (244, 246, 250)
+SHORT: Colour = (255, 48, 48)
+SCOPE_OPACITY = 0.28
+LINE_OPACITY = 0.9
+
+_FIRST: tuple[Colour, ...] = (
+    (86, 180, 233), (230, 159, 0), (0, 178, 130), (240, 228, 66), (204, 121, 167), (213, 94, 0), (120, 130, 255),
+    (160, 220, 120),
+)  # fmt: skip
+_TURN = 0.618034
+"""Of the colour wheel: successive colours are far apart, however many there are."""
 
 TEXT = "#dfe4ee"
 GRID = "#3a4354"
@@ -52,12 +78,20 @@ STYLE: dict[str, Any] = {
 }
 
 
-def colour_hex(colour: colours.Colour) -> str:
+def of_address(address: int) -> Colour:
+    """A colour for each address; the first few are told apart by colour-blind eyes too."""
+    if address < len(_FIRST):
+        return _FIRST[address]
+    red, green, blue = hsv_to_rgb(address * _TURN % 1.0, 0.65, 0.95)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def colour_hex(colour: Colour) -> str:
     """As #rrggbb."""
     return f"#{colour[0]:02x}{colour[1]:02x}{colour[2]:02x}"
 
 
-BACKGROUND = colour_hex(colours.SEA)
+BACKGROUND = colour_hex(SEA)
 
 
 def check_pictures(svg: Path | None, png: Path | None) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from isocast.simulation.exploration.verdict import SearchVerdict
     from isocast.simulation.swarm import SwarmReport
 
-__all__ = ["EXPLORE_EXAMPLES", "app", "explore"]
+__all__ = ["EXPLORE_EXAMPLES", "app", "explore", "keys_page"]
 
 
 # ---- `isocast sim explore`: every interleaving of a small market, with the product's own machines.
@@ -464,7 +464,7 @@ def swarm(
 
 def _show_swarm(report: SwarmReport, worlds: str = "") -> None:
     """Totals, the seeds that failed, and the first of them made small; `worlds`: options that chose them."""
-    from isocast.cli.sim_keys import scenario_text
+    from isocast.simulation.scenario import scenario_text
 
     totals = ("first_seed", "seeds", "tokens", "messages", "rings", "deliveries")
     title = f"Swarm with mutant {report.mutant}" if report.mutant else "Swarm"
@@ -522,7 +522,6 @@ def keys(*, json: Flag = False, markdown: Flag = False) -> int:
         Print the reference page.
     """
     from isocast.cli.key_page import key_headers, key_rows
-    from isocast.cli.sim_keys import keys_as_json, keys_page
     from isocast.simulation.scenario_keys import FAULT_KEYS, FAULT_KINDS, KEYS
 
     if showed_whole(keys_as_json if json else None, keys_page if markdown else None):
@@ -532,6 +531,60 @@ def keys(*, json: Flag = False, markdown: Flag = False) -> int:
         show_table(title, key_headers(rows), rows)
     show_table("Kinds of faults", ("kind", "what happens"), list(FAULT_KINDS.items()))
     return 0
+
+
+_HEAD = """# Scenario files
+
+A scenario is a flat TOML file: every key at the top level, times in seconds, and a `[[faults]]` table for each fault. A
+key that is left out takes the paper's value or is derived. An unknown key, a value of the wrong kind or one that the
+protocol does not allow is refused: the message names file, key and rule, and the exit code is 2.
+[Write a scenario](../how-to/write-a-scenario.md) shows how.
+
+This page is printed by `isocast sim keys --markdown`; `isocast sim keys` shows the same in the terminal.
+"""
+
+_CITIES = """## Cities
+
+By name or code, in any case. The delay between two of them is the great-circle distance at 200 km per ms.
+"""
+
+
+def keys_page() -> str:
+    """The whole of docs/reference/scenarios.md."""
+    from isocast.cli.key_page import key_table, markdown_table
+    from isocast.simulation.scenario_keys import FAULT_KEYS, FAULT_KINDS, KEYS
+    from isocast.terms.topology import CITIES
+
+    kinds = [(f'`"{kind}"`', text) for kind, text in FAULT_KINDS.items()]
+    cities = [(place.name, f"`{place.code}`") for place in CITIES]
+    return "\n".join(
+        [
+            _HEAD,
+            "## Keys\n",
+            key_table(KEYS),
+            "## Faults\n",
+            "A fault begins `at` an instant and lasts for `duration`, or `until` another, or to the end of the run.\n",
+            markdown_table(("`kind`", "what happens"), kinds),
+            key_table(FAULT_KEYS),
+            _CITIES,
+            markdown_table(("city", "code"), cities).rstrip("\n"),
+            "",
+        ]
+    )
+
+
+def keys_as_json() -> dict[str, object]:
+    """The same for programs."""
+    from isocast.cli.key_page import key_as_json
+    from isocast.simulation.scenario_keys import FAULT_KEYS, FAULT_KINDS, KEYS
+    from isocast.terms.topology import CITIES
+
+    return {
+        "keys": [key_as_json(key) for key in KEYS],
+        "fault_keys": [key_as_json(key) for key in FAULT_KEYS],
+        "fault_kinds": FAULT_KINDS,
+        "cities": [{"name": place.name, "code": place.code} for place in CITIES],
+    }
 
 
 @app.command(

@@ -93,7 +93,7 @@ def sweep(scenario: Path, /, *, options: SweepOptions = _DEFAULTS) -> int:
     how = options.spreading
     _check_outputs(options)
     from isocast.studies.sweeps.summary import summarise
-    from isocast.studies.sweeps.sweep import Status, run_sweep, write_table
+    from isocast.studies.sweeps.sweep import RunStatus, run_sweep, write_table
 
     with Progress("runs", len(wanted.runs), quiet=options.json) as progress:
         result = run_sweep(wanted, how, progress.reach)
@@ -106,7 +106,7 @@ def sweep(scenario: Path, /, *, options: SweepOptions = _DEFAULTS) -> int:
         show_json(_json(result, points))
     else:
         _show(result, points, _chosen(result, options))
-    return int(result.count(Status.SAFE) < len(result.rows))
+    return int(result.count(RunStatus.SAFE) < len(result.rows))
 
 
 def _check_outputs(options: SweepOptions) -> None:
@@ -173,7 +173,7 @@ def _json(result: SweepResult, points: Sequence[PointSummary]) -> dict[str, obje
 
 
 def _show(result: SweepResult, points: Sequence[PointSummary], chosen: Sequence[str]) -> None:
-    from isocast.studies.sweeps.sweep import Status
+    from isocast.studies.sweeps.sweep import RunStatus
 
     sweep = result.sweep
     title = f"{sweep.title or sweep.file}: {len(sweep.seeds)} seed{'s' if len(sweep.seeds) > 1 else ''}, mean ± 95 %"
@@ -184,7 +184,7 @@ def _show(result: SweepResult, points: Sequence[PointSummary], chosen: Sequence[
         bad = point.failed + point.violated
         rows.append((*values, *cells, f"{bad} of {point.runs}: {point.reason}" if bad else ""))
     show_table(title, (*sweep.vary, *[_short(name) for name in chosen], "not safe"), rows)
-    counts: Mapping[str, int] = {status.value: result.count(status) for status in Status}
+    counts: Mapping[str, int] = {status.value: result.count(status) for status in RunStatus}
     line(f"{counted(len(result.rows), 'run')}: {figure(counts)}.")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isocast.cli.coverage_colours import of_address
+from isocast.cli.sheet import of_address
 from isocast.studies.sweeps.summary import PointSummary
 from isocast.studies.sweeps.sweep import ParameterValue, Sweep
 

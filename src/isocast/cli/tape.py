@@ -14,7 +14,7 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
-    from isocast.cli.tape_live import Wanted
+    from isocast.cli.tape_live import TapeChoice
     from isocast.runtime.client.listener import Start
     from isocast.ticker.tape import Tape, TapeDigest
 
@@ -97,7 +97,7 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
         The state as of a sequence (of feeds: an event), or of a time such as 2026-03-02T14:30:00Z: what was released
         by then, of feeds what had happened.
     from_
-        Live, where to begin: beginning, now, snapshot, or a sequence (of several stripes 0:17,1:4).
+        Live, where to begin: beginning, now, snapshot, a time, or a sequence (of several stripes 0:17,1:4).
     stripes
         Live: which stripes of the core to hear, such as 0,1; if left out those of the symbols, or all.
     unmerged
@@ -114,8 +114,8 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     from isocast.runtime.watch.plain_structlog import import_structlog
 
     import_structlog()
-    from isocast.cli.stripe_choice import read_choice
-    from isocast.cli.tape_live import Moment, Wanted, load_snapshot, save_snapshot
+    from isocast.cli.listen_options import read_choice
+    from isocast.cli.tape_live import Moment, TapeChoice, load_snapshot, save_snapshot
     from isocast.runtime.market.finding import find_market
 
     if not journal and not feed:
@@ -132,7 +132,7 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     if depth is not None and summary:
         raise ConfigurationError("command line", "--depth", "is not for --summary, which is of the day")
     moment = Moment.read(at)
-    wanted = Wanted.read(symbols, floors, count, depth)
+    wanted = TapeChoice.read(symbols, floors, count, depth)
     shown, is_new = load_snapshot(snapshot)
     digest = _new_digest() if summary and is_new else None
     if config is not None:
@@ -175,7 +175,7 @@ def _new_digest() -> TapeDigest:
 
 def _start(text: str | None, shown: Tape) -> Start:
     """Where to begin to listen: behind the snapshot, if there is one."""
-    from isocast.cli.stripe_choice import read_start
+    from isocast.cli.listen_options import read_start
 
     given = read_start(text)
     if given is not None:
@@ -185,7 +185,9 @@ def _start(text: str | None, shown: Tape) -> Start:
     return shown.sequence + 1 if shown.sequence else "beginning"
 
 
-def _print(shown: Tape, wanted: Wanted, digest: TapeDigest | None, *, summary: bool, as_json: bool, live: bool) -> int:
+def _print(
+    shown: Tape, wanted: TapeChoice, digest: TapeDigest | None, *, summary: bool, as_json: bool, live: bool
+) -> int:
     from isocast.cli.tape_view import (
         show_depth,
         show_summary,

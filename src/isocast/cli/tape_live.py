@@ -42,7 +42,7 @@ from isocast.wire.journal_blocks import BlockView
 __all__ = [
     "Moment",
     "Sequences",
-    "Wanted",
+    "TapeChoice",
     "load_snapshot",
     "messages_of",
     "read_feeds",
@@ -82,7 +82,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TapeChoice:
     """What is to be shown, and how many events are read."""
 
     symbols: list[str] | None = None
@@ -162,7 +162,7 @@ def save_snapshot(path: Path | None, tape: Tape) -> None:
 # ---- journals
 
 
-def read_journal(where: Path, tape: Tape, moment: Moment, wanted: Wanted, digest: TapeDigest | None) -> None:
+def read_journal(where: Path, tape: Tape, moment: Moment, wanted: TapeChoice, digest: TapeDigest | None) -> None:
     """What a journal has behind the tape's sequence, up to a moment; a time is that of the release."""
     if not segment_files(where):
         raise JournalError(str(where), "there is no segment of a journal here")
@@ -211,7 +211,7 @@ def read_feeds(
     paths: list[Path],
     tape: Tape,
     moment: Moment,
-    wanted: Wanted,
+    wanted: TapeChoice,
     digest: TapeDigest | None,
     *,
     day: str | None,
@@ -257,7 +257,7 @@ def _behind(blocks: Iterator[EventArray], number: int) -> Iterator[EventArray]:
 # ---- several stripes
 
 
-def read_journals(where: list[Path], tape: Tape, moment: Moment, wanted: Wanted, digest: TapeDigest | None) -> None:
+def read_journals(where: list[Path], tape: Tape, moment: Moment, wanted: TapeChoice, digest: TapeDigest | None) -> None:
     """What journals of several stripes have behind the tape's positions, merged, up to a time of release."""
     if moment.sequence is not None:
         raise ConfigurationError("command line", "--at", "several stripes have no common sequence: give a time")
@@ -303,7 +303,7 @@ _FRAME_S = 0.25
 
 def watch(  # noqa: PLR0913 - what, as whom, from where, until when, how
     tape: Tape,
-    wanted: Wanted,
+    wanted: TapeChoice,
     config: Path,
     name: str | None,
     start: Start,
@@ -336,7 +336,7 @@ def watch(  # noqa: PLR0913 - what, as whom, from where, until when, how
 async def _watch(
     listener: Listener,
     tape: Tape,
-    wanted: Wanted,
+    wanted: TapeChoice,
     seconds: float | None,
     digest: TapeDigest | None,
     *,
@@ -356,7 +356,9 @@ async def _watch(
             await until_first([hearing, stop.wait()], beside, seconds)
 
 
-async def _hear(listener: Listener, tape: Tape, wanted: Wanted, digest: TapeDigest | None, *, as_json: bool) -> None:
+async def _hear(
+    listener: Listener, tape: Tape, wanted: TapeChoice, digest: TapeDigest | None, *, as_json: bool
+) -> None:
     heard, is_striped = 0, len(listener.stripes) > 1
     async for batch in listener:
         part = wanted.part(batch.sequences, heard)
@@ -370,7 +372,7 @@ async def _hear(listener: Listener, tape: Tape, wanted: Wanted, digest: TapeDige
             return
 
 
-def _write_changes(tape: Tape, wanted: Wanted, batch: ReceivedBatch, number: int) -> None:
+def _write_changes(tape: Tape, wanted: TapeChoice, batch: ReceivedBatch, number: int) -> None:
     """A row for each symbol that the batch speaks of."""
     names = [name.decode("ascii") for name in np.unique(batch.events["symbol"][:number]).tolist() if name]
     if wanted.symbols is not None:
@@ -385,7 +387,7 @@ def _write_changes(tape: Tape, wanted: Wanted, batch: ReceivedBatch, number: int
     sys.stdout.flush()
 
 
-async def _draw(listener: Listener, tape: Tape, wanted: Wanted) -> None:
+async def _draw(listener: Listener, tape: Tape, wanted: TapeChoice) -> None:
     with live_screen() as draw:
         while True:
             frame = live_frame if wanted.depth is None else partial(depth_frame, wanted.depth)

@@ -136,7 +136,7 @@ class UpReport:
         self._say(f"{self._market.name}: stopping", "stopping")
 
     def hurried(self) -> None:
-        """Somebody will not wait."""
+        """A second signal came: say that the rest is killed."""
         self._say(f"{self._market.name}: killing what is left", "killing")
 
     # Telling ------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class UpReport:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """To whoever still reads."""
+    """Write and flush; a reader that has gone is no error."""
     try:
         stream.write(text)
         stream.flush()

@@ -12,7 +12,7 @@ from isocast.feeds.consolidated import TapeReader, is_cta_block, is_utp_message
 from isocast.feeds.itch_layout import PREFIX_BYTES
 from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.mold import HEADER_BYTES, MoldReader, MoldSession, parse_packet
-from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, ListedSymbol
 from isocast.feeds.packet_lines import Line
 from isocast.feeds.pillar import PillarReader, is_pillar_packet
 from isocast.terms.errors import RemoteProtocolError
@@ -34,7 +34,7 @@ class CaptureFeed:
         """Lines on which messages of the UTP came: their heartbeats are no session of ITCH."""
 
     @property
-    def directory(self) -> list[Listing]:
+    def directory(self) -> list[ListedSymbol]:
         """Every symbol of the feeds that are not ITCH; ITCH decoders have their own."""
         return self._tape.directory + self._pillar.directory
 
@@ -44,7 +44,7 @@ class CaptureFeed:
         return self._mold.streams
 
     def receive(self, datagram: Datagram) -> None:
-        """One datagram, of whatever feed."""
+        """One datagram of any feed."""
         raw, where, line = datagram.payload, datagram.offset, (datagram.target, datagram.port)
         if is_cta_block(raw):
             self._tape.receive_block(raw, where, line)

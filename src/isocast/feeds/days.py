@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, timedelta
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy.typing as npt
 
 from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.quantities import suggestion
 from isocast.terms.zones import DAY_NS, NEW_YORK, SettledTimes, Zone, day_number, zone_of
 
 __all__ = [
@@ -20,10 +23,10 @@ __all__ = [
     "ClockWatch",
     "DayClock",
     "WallClock",
-    "check_zone",
     "day_at",
     "day_clock",
     "day_in_name",
+    "exchange_calendars",
     "midnight_ns",
     "read_day",
 ]
@@ -61,9 +64,18 @@ def day_in_name(name: str) -> date | None:
     return None
 
 
-def check_zone(zone: str) -> Zone:
-    """The rules of a time zone by its name; ConfigurationError if there is none."""
-    return zone_of(zone)
+def exchange_calendars(exchange: str, file: str, key: str) -> ModuleType:
+    """The package that knows the days of exchanges; ConfigurationError without it, or for an unknown exchange."""
+    try:
+        found = import_module("exchange_calendars")  # It takes a second, for those who want it.
+    except ImportError:
+        rule = "needs the Python package exchange-calendars: pip install 'isocast[calendars]'"
+        raise ConfigurationError(file, key, rule) from None
+    known = found.get_calendar_names()
+    if exchange not in known:
+        rule = f'"{exchange}" is no exchange that is known, such as XNYS, XLON or XTKS{suggestion(exchange, known)}'
+        raise ConfigurationError(file, key, rule)
+    return found
 
 
 def midnight_ns(day: date, zone: str) -> int:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from isocast.feeds.days import ClockWatch
 from isocast.feeds.directories import MetSymbols
-from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, ListedSymbol
 from isocast.terms.errors import FeedError
 from isocast.terms.market import MIC_BYTES, PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side
 from isocast.terms.zones import DAY_NS, day_number
@@ -163,7 +163,7 @@ class _Names:
         self._sort()
 
     def learn(self, instrument: int, symbol: str) -> None:
-        """From now on, on whatever day."""
+        """An instrument has this symbol from now on, on every day."""
         self._intervals = [each for each in self._intervals if each.instrument != instrument]
         self._intervals.append(_Interval(instrument, 0, _FAR_DAY, symbol))
 
@@ -317,7 +317,7 @@ class DbnDecoder:
         self._doubtful = 0
 
     @property
-    def directory(self) -> list[Listing]:
+    def directory(self) -> list[ListedSymbol]:
         """Every floor and symbol that was met."""
         return self._met.directory
 

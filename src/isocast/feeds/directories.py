@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, ListedSymbol
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
 from isocast.wire.limits import EVENT_BYTES
 
@@ -46,9 +46,9 @@ class MetSymbols:
                     self._seen.setdefault(pairs[place], None)
 
     @property
-    def directory(self) -> list[Listing]:
+    def directory(self) -> list[ListedSymbol]:
         """One listing for each."""
-        return [Listing(floor.decode("ascii"), symbol.decode("ascii")) for floor, symbol in self._seen]
+        return [ListedSymbol(floor.decode("ascii"), symbol.decode("ascii")) for floor, symbol in self._seen]
 
 
 def sound_events(raw: bytes, log: FeedLog, offset: int, step: int = EVENT_BYTES) -> EventArray:

@@ -28,8 +28,8 @@ __all__ = [
     "STANDING",
     "SYSTEM_EVENTS",
     "Bytes",
-    "FloorTable",
     "Indices",
+    "ItchFloors",
     "OrderTable",
     "Standing",
     "are_letters",
@@ -209,7 +209,7 @@ def salt_of(floors: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     return np.ascontiguousarray(floors).view(np.uint32).astype(np.uint64) * _SPREAD
 
 
-class FloorTable:
+class ItchFloors:
     """Which floor each number is of."""
 
     def __init__(self, floor: Mic) -> None:

@@ -34,14 +34,14 @@ from isocast.feeds.itch_layout import (
     NAMES,
     PREFIX_BYTES,
     Bytes,
-    FloorTable,
     Indices,
+    ItchFloors,
     OrderTable,
     records_at,
     salt_of,
     told_by,
 )
-from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, ListedSymbol
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
@@ -499,7 +499,7 @@ class ItchDecoder:
     def __init__(self, floor: Mic, midnight: int | DayClock, log: FeedLog) -> None:
         """`midnight` is the clock of the feed's day at its place, or an instant from which its clock counts."""
         self.log = log
-        self._floors = FloorTable(floor)
+        self._floors = ItchFloors(floor)
         self._midnight = np.int64(day_clock(midnight).wall)
         self._wall = WallClock(day_clock(midnight).zone, log)
         self._book = OrderBook()
@@ -512,10 +512,12 @@ class ItchDecoder:
         self._clock = ClockWatch(log)
 
     @property
-    def directory(self) -> list[Listing]:
+    def directory(self) -> list[ListedSymbol]:
         """Every symbol that was announced or met, by its number."""
         found = {
-            locate: Listing(self._floors.floors[locate].decode("ascii"), self._symbols[locate].decode("ascii"), locate)
+            locate: ListedSymbol(
+                self._floors.floors[locate].decode("ascii"), self._symbols[locate].decode("ascii"), locate
+            )
             for locate in np.flatnonzero(self._named).tolist()
         }
         for record in (record for records in self._announced for record in records):
@@ -525,11 +527,6 @@ class ItchDecoder:
                 lot = int(record["round_lot"])
                 found[number] = replace(found[number], round_lot=lot, category=category, issue=issue)
         return [found[locate] for locate in sorted(found)]
-
-    @property
-    def orders_known(self) -> int:
-        """Orders that the table has room for, those that have gone since its last growth among them."""
-        return self._book.orders.count
 
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[EventArray]:
         """The events of a file of length-prefixed messages, a block for each chunk."""

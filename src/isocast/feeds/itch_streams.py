@@ -17,7 +17,7 @@ import numpy as np
 
 from isocast.feeds.itch_layout import LENGTH_OF_TYPE, PREFIX_BYTES
 from isocast.feeds.itch_reader import ItchDecoder
-from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, ListedSymbol
 from isocast.wire.events import EventArray
 
 __all__ = ["ItchStream", "SoupPackets", "UnframedMessages", "begins_like_soup", "begins_like_unframed"]
@@ -156,7 +156,7 @@ class ItchStream:
         self._log = decoder.log
 
     @property
-    def directory(self) -> list[Listing]:
+    def directory(self) -> list[ListedSymbol]:
         """Every symbol that was announced or met."""
         return self._decoder.directory
 

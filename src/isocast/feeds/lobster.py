@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from isocast.feeds.cells import Cells, read_cells
 from isocast.feeds.days import NEW_YORK, SKIPPED_TIME, ClockWatch, WallClock, read_day
-from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, ListedSymbol
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.terms.zones import DAY_NS, day_number, zone_of
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -75,7 +75,7 @@ class LobsterDecoder:
     def __init__(self, floor: Mic, symbol: Symbol, day: str, log: FeedLog) -> None:
         """Times of a LOBSTER file are those of New York's clocks."""
         self.log = log
-        self.directory = [Listing(str(floor), str(symbol))]
+        self.directory = [ListedSymbol(str(floor), str(symbol))]
         self._floor = floor
         self._symbol = symbol
         self._midnight = day_number(read_day(day)) * DAY_NS

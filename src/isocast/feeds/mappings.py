@@ -10,10 +10,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from isocast.feeds.days import NEW_YORK, check_zone
+from isocast.feeds.days import NEW_YORK
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import EventKind, Mic
 from isocast.terms.quantities import suggestion
+from isocast.terms.zones import zone_of
 
 __all__ = [
     "BUILT_IN",
@@ -315,7 +316,7 @@ def _check(mapping: TableMapping, file: str) -> None:
     for key in _ORDER_COLUMNS:
         is_own = mapping.kind == "order" or not getattr(mapping, key)
         insist(right=is_own, key=key, rule='only a table of kind "order" has this column')
-    check_zone(mapping.zone)
+    zone_of(mapping.zone)
     clock_ns(mapping.day_begins, file, "day_begins")
 
 

@@ -87,7 +87,7 @@ class MoldPacket:
 
 @dataclass(frozen=True, slots=True)
 class MoldRequest:
-    """Somebody lacks messages."""
+    """A request for messages that a listener lacks."""
 
     session: bytes
     sequence: int
@@ -146,7 +146,7 @@ def request(session: bytes | str, first: int, count: int) -> bytes:
 
 
 def parse_request(raw: bytes) -> MoldRequest:
-    """A request that somebody sent; RemoteProtocolError if it is none."""
+    """The request in a datagram; RemoteProtocolError if it is none."""
     if len(raw) != HEADER_BYTES:
         raise RemoteProtocolError(f"a request of {len(raw)} bytes, not {HEADER_BYTES}")
     session, first, count = _HEADER.unpack(raw)

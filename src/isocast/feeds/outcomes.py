@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from isocast.terms.errors import FeedError
 
-__all__ = ["ADVICE", "FaultReason", "FaultRecord", "FeedFault", "FeedLog", "Listing"]
+__all__ = ["ADVICE", "FaultReason", "FaultRecord", "FeedFault", "FeedLog", "ListedSymbol"]
 
 _REASONS_MAX = 32
 """Different reasons of one kind of fault that are kept apart."""
@@ -77,7 +77,7 @@ class FaultReason(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListedSymbol:
     """A symbol as its floor announced it; `number` is the floor's own for it, 0 if it has none."""
 
     floor: str

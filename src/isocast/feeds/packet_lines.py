@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from isocast.feeds.directories import MetSymbols
-from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, ListedSymbol
 from isocast.terms.conditions import conditions_of
 from isocast.terms.market import EventFlag
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -128,7 +128,7 @@ class PacketReader:
         return reduce(or_, (each.flags for each in found), EventFlag(0))
 
     @property
-    def directory(self) -> list[Listing]:
+    def directory(self) -> list[ListedSymbol]:
         """Every floor and symbol that was met."""
         return self._met.directory
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.feeds.days import midnight_ns
-from isocast.feeds.outcomes import Listing
+from isocast.feeds.outcomes import ListedSymbol
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -134,14 +134,14 @@ class SyntheticWorld:
         """How many there are, of all regions."""
         return len(self.sessions) * _SECTORS
 
-    def listings(self) -> list[Listing]:
+    def listings(self) -> list[ListedSymbol]:
         """Every symbol on every floor where it trades."""
         found = []
         for symbol, floors in enumerate(self.venues):
             name = self.symbol_names[symbol].decode("ascii")
             for floor in np.unique(floors).tolist():
                 sector = f"sector {int(self.symbol_sector[symbol])}"
-                found.append(Listing(self.floor_names[floor].decode("ascii"), name, symbol + 1, 100, sector))
+                found.append(ListedSymbol(self.floor_names[floor].decode("ascii"), name, symbol + 1, 100, sector))
         return found
 
 
@@ -408,7 +408,7 @@ class SyntheticDay:
         self.world: SyntheticWorld = build_world(plan)
 
     @property
-    def directory(self) -> list[Listing]:
+    def directory(self) -> list[ListedSymbol]:
         """Every symbol on every floor where it trades."""
         return self.world.listings()
 

@@ -16,7 +16,7 @@ from isocast.feeds.cells import TOO_LARGE, Cells, Column, Flags, TableProgress, 
 from isocast.feeds.days import SKIPPED_TIME, ClockWatch, WallClock
 from isocast.feeds.directories import MetSymbols
 from isocast.feeds.mappings import ORDER_KINDS, SIDES, TableMapping, TimeForm, clock_ns, column_keys
-from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, ListedSymbol
 from isocast.terms.conditions import LEAN_CONDITIONS, TAPE_CONDITIONS, SaleCondition, conditions_of
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import MIC_BYTES, PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
@@ -371,7 +371,7 @@ class TableDecoder:
         self._times = TableClock(mapping, day, log)
 
     @property
-    def directory(self) -> list[Listing]:
+    def directory(self) -> list[ListedSymbol]:
         """Every floor and symbol that was met, in the order of meeting."""
         return self._met.directory
 

@@ -9,6 +9,7 @@ sequence. It reads no clock but the tokens' own instants, draws no lots, and kno
                 sealed second price, the Dutch clock
     machine     puts them together: checks, phases, stops, offers, lots, one token after the other
     fast        the same floor for speed: common events take a short way, over `fast_book`
+    arrays      events and reports as numpy arrays: what needs no book is checked for all of them at once
     state       the canonical bytes of all that a floor is, and their hash
     following   one step for every token of the sequence that has messages of the floor
     snapshot    all that a floor goes on from, as bytes: a restart is a snapshot and the tokens after it

@@ -4,13 +4,22 @@ Those are limit orders without conditions (for immediate execution, for a day, o
 order and replaces, of symbols that trade continuously at the resting price, without collar and band. All others go the
 way of `floor.machine`, over the same book: at any moment both floors are equal, state hash included, and one suite of
 tests holds for both.
+
+The law of the short way: an event that enters it cannot be refused for anything but the book. `Checked` says so: of
+one event `FastFloor` sees to it, of an array `floor.arrays`, for all its events at once. What they do not vouch for,
+and what is met on the way and is not plain, goes the readable way, alone, and the loop goes on behind it. So every
+reason to refuse is decided in `floor.machine`, and nothing but the book is left in the loop.
 """
+
+# ruff: noqa: PLW2901 - a cancel and a replace get what their order says in the names of the loop
+# mypy: disable-error-code="possibly-undefined"
+# The first event of the loop turns to its symbol, and a tuple is unpacked where one is met.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from isocast.floor.book import WorkingOrder
 from isocast.floor.events import (
@@ -30,44 +39,80 @@ from isocast.floor.events import (
     Report,
     Trade,
 )
-from isocast.floor.fast_book import FEW, DayOrder, FastBook, FastSide, PlainOrder
+from isocast.floor.fast_book import FEW, MEETS, FastBook, LiveOrders, as_order, limit_of_key
 from isocast.floor.machine import Floor, SymbolState
 from isocast.terms.market import Side
 
-__all__ = ["FastFloor", "Row", "RowKind"]
-
-Row: TypeAlias = tuple[int, int, int, str, int, Any, Any, int, bool]
-"""(kind, id, account, symbol, side, quantity, price, owner, is_immediate): an event as numbers. A cancel uses its id,
-account and quantity only, a replace those and its price; quantity or price None of a replace: as it is."""
+__all__ = ["AS_IT_IS", "Checked", "FastFloor", "Kind", "Told", "Way"]
 
 
-class RowKind:
-    """What a row is."""
+class Way:
+    """What a checked event is. Those below `CANCEL` enter."""
 
-    ORDER = 0
-    CANCEL = 1
-    REPLACE = 2
+    REST: Final = 0
+    DAY: Final = 1
+    """Rests until its symbol closes."""
+    IMMEDIATE: Final = 2
+    CANCEL: Final = 3
+    """Of all that is left."""
+    REPLACE: Final = 4
+    REOPEN: Final = 5
+    """A replace whose quantity is what shall be open, as feeds say it."""
+    ASIDE: Final = 6
+    """It goes the readable way."""
+    USED: Final = 7
+    """An order that does, with an id that is used already."""
+
+
+AS_IT_IS: Final = -1
+"""A quantity or a price of a replace that does not change."""
+
+Checked: TypeAlias = tuple[int, int, int, int, int, int, int, int]
+"""(index, way, id, account, owner, place of the symbol, key, quantity); the key of an order is that of its level, of a
+replace its price. An order's id is new and above all of its account, its symbol trades, its lot and tick are whole."""
+
+
+class Kind:
+    """What a report of the loop is."""
+
+    TRADE: Final = 0
+    CANCELLED: Final = 1
+    REPLACED: Final = 2
+    UNKNOWN: Final = 3
+    OTHER: Final = 4
+    """Told by the readable way: its place among `others`."""
+
+
+class Told:
+    """What came of checked events, as plain numbers."""
+
+    __slots__ = ("first_trade", "lines", "others", "own", "trades")
+
+    def __init__(self) -> None:
+        self.lines: list[int] = []
+        """Four for each report: index of its event, kind, id (of a trade: of the order that waited), quantity."""
+        self.trades: list[int] = []
+        """Two more for each trade: the key of the level, and the place of the symbol."""
+        self.own: list[int] = []
+        """Where in `trades` those of one owner begin."""
+        self.others: list[Report] = []
+        self.first_trade = 0
+        """The number of the first trade, those of `others` included."""
 
 
 _BUY, _SELL = Side.BUY, Side.SELL
-_SIDES = {1: _BUY, 2: _SELL}
 _OPEN = Phase.OPEN
-_DEADLINE = Order._fields.index("deadline")
-
-
-def _conditions(order: Order) -> tuple[Any, ...]:
-    """All that follows the owner, but for the deadline."""
-    return order[7:_DEADLINE] + order[_DEADLINE + 1 :]
+_DEADLINE = Order._fields.index("deadline") - 7
+"""Among what follows an order's owner."""
 
 
 _COMMON = Order(0, 0, "", Side.BUY, 0)
-_SHORT: dict[tuple[Any, ...], type[PlainOrder] | None] = {
-    _conditions(_COMMON): PlainOrder,
-    _conditions(_COMMON._replace(is_day=True)): DayOrder,
-    _conditions(_COMMON._replace(is_immediate=True)): None,
+_WAYS: dict[tuple[Any, ...], int] = {
+    _COMMON[7:]: Way.REST,
+    _COMMON._replace(is_day=True)[7:]: Way.DAY,
+    _COMMON._replace(is_immediate=True)[7:]: Way.IMMEDIATE,
 }
-"""By its conditions, as what an order that takes the short way rests; None: it does not."""
-_PLAINS = frozenset({PlainOrder, DayOrder})
+"""By what follows its owner, the way of an order that takes the short one; a deadline is none of its conditions."""
 _made: Callable[..., Any] = tuple.__new__
 """Makes a named tuple of values in a third of the time that its class needs."""
 
@@ -75,54 +120,92 @@ _made: Callable[..., Any] = tuple.__new__
 class FastFloor(Floor):
     """A trading floor as a function of its tokens; in everything but time the same as `Floor`."""
 
+    orders: LiveOrders
+
     def __init__(self) -> None:
-        super().__init__(FastBook)
-        self._plain: dict[str, SymbolState] = {}
+        super().__init__(lambda: FastBook(self.orders))
+        self.orders = LiveOrders()
+        self._one = Told()
+        """Nothing: for the next event that comes alone."""
+        self.plain: dict[str, SymbolState] = {}
         """Symbols whose rules are the common ones."""
+
+    def peek(self, number: int) -> tuple[SymbolState, WorkingOrder] | None:
+        """An order that works or waits, with its symbol, to be read."""
+        return self.orders.peek(number)
 
     def apply(self, event: Event) -> list[Report]:
         """The next event of this token, and all that it wakes."""
-        if isinstance(event, Order):
-            self._order(event)
-        elif isinstance(event, Cancel):
-            self._cancel(event)
-        elif isinstance(event, Replace):
-            self._replace(event)
-        else:
+        checked = self._checked(event)
+        if checked is None:
             return super().apply(event)
-        if self._woken:
-            self._wake()
-        return self._told()
+        told = self._one
+        self.match((checked,), (event,).__getitem__, told)
+        reports: list[Report] = []
+        if told.lines:
+            reports = _reports(told, checked[2], self.orders.states)
+            for each in (told.lines, told.trades, told.own, told.others):
+                each.clear()
+        if len(self.touched) > self._touched_most:
+            self.tell()
+        return reports
 
-    def apply_rows(self, rows: Iterable[Row]) -> list[Report]:
-        """Events of this token as numbers, so that no object is made for each; what came of all of them."""
-        plain, woken, enter = self._plain, self._woken, self._enter_plain
-        cancel, replace = self._cancel_number, self._replace_number
-        for kind, number, account, symbol, side, quantity, price, owner, is_immediate in rows:
-            if kind == RowKind.ORDER:
-                state = plain.get(symbol)
-                known = _SIDES.get(side)
-                if state is not None and state.phase is _OPEN and known is not None:
-                    enter(state, number, account, owner, known, quantity, price, None if is_immediate else PlainOrder)
-                else:
-                    order = Order(number, account, symbol, Side(side), quantity, price, owner)
-                    super()._order(order._replace(is_immediate=is_immediate))
-            elif kind == RowKind.CANCEL:
-                cancel(number, account, quantity)
-            else:
-                replace(number, account, quantity, price)
-            if woken:
-                self._wake()
-        return self._told()
+    def _checked(self, event: Event) -> Checked | None:
+        """An event that takes the short way; None: it does not."""
+        if isinstance(event, Cancel):
+            return None if event.quantity else (0, Way.CANCEL, event.id, event.account, 0, 0, 0, 0)
+        if isinstance(event, Replace):
+            number, account, quantity, price, trigger = event
+            if trigger is not None or (quantity is not None and quantity <= 0) or (price is not None and price <= 0):
+                return None
+            price, quantity = AS_IT_IS if price is None else price, AS_IT_IS if quantity is None else quantity
+            return (0, Way.REPLACE, number, account, 0, 0, price, quantity)
+        if not isinstance(event, Order):
+            return None
+        number, account, symbol, side, quantity, price, owner = event[:7]
+        conditions: tuple[Any, ...] = event[7:]
+        deadline = event.deadline
+        if deadline is not None:
+            if self.at > deadline:
+                return None
+            conditions = (*conditions[:_DEADLINE], None, *conditions[_DEADLINE + 1 :])
+        state, way = self.plain.get(symbol), _WAYS.get(conditions)
+        if state is None or way is None or state.phase is not _OPEN:
+            return None
+        terms, highest = state.terms, self.highest
+        if (
+            number <= highest.get(account, -1)
+            or number in self.orders.rows
+            or number in self.orders.objects
+            or number in self.offers
+            or number in self.lots
+            or quantity <= 0
+            or price <= 0
+            or quantity % terms.lot
+            or price % terms.tick
+        ):
+            return None
+        if side is _BUY:
+            key = 1 - 2 * price
+        elif side is _SELL:
+            key = 2 * price + 1
+        else:
+            return None
+        highest[account] = number
+        self.touched[number] = self.touched_accounts[account] = None
+        return (0, way, number, account, owner, state.place, key, quantity)
 
-    def _list(self, terms: Directory) -> None:
-        super()._list(terms)
-        self._sort(terms)
+    # Which symbols -----------------------------------------------------------------------------------------------
 
     def take_over(self, state: SymbolState) -> None:
         """A symbol joins, with all orders that it has."""
         super().take_over(state)
+        self.orders.join(state)
         self._sort(state.terms)
+
+    def _list(self, terms: Directory) -> None:
+        super()._list(terms)
+        self._sort(terms)
 
     def _sort(self, terms: Directory) -> None:
         """Which way a symbol's events go."""
@@ -131,211 +214,239 @@ class FastFloor(Floor):
             and terms.price_rule is PriceRule.RESTING
             and not terms.collar_bp
             and not terms.band_bp
+            and not self._has_market_orders(terms.symbol)
         )
         if is_plain:
-            self._plain[terms.symbol] = self.symbols[terms.symbol]
+            self.plain[terms.symbol] = self.symbols[terms.symbol]
         else:
-            self._plain.pop(terms.symbol, None)
+            self.plain.pop(terms.symbol, None)
 
-    # The short way ---------------------------------------------------------------------------------------------
+    def _has_market_orders(self, symbol: str) -> bool:
+        """Whether some wait that name no price: for the auction of a batch that its new rules do away with."""
+        waiting = self.symbols[symbol].passing.values()
+        return any(order.is_market and order.id in self.orders for order in waiting)
 
-    def _order(self, order: Order) -> None:
-        state = self._plain.get(order.symbol)
-        if state is not None and state.phase is _OPEN:
-            conditions, deadline, side = _conditions(order), order.deadline, order.side
-            is_in_time = deadline is None or self.at <= deadline
-            if conditions in _SHORT and is_in_time and (side is _BUY or side is _SELL):
-                number, account, _, _, quantity, price, owner = order[:7]
-                self._enter_plain(state, number, account, owner, side, quantity, price, _SHORT[conditions])
-                return
-        super()._order(order)
+    # The short way -----------------------------------------------------------------------------------------------
 
-    def _enter_plain(
-        self,
-        state: SymbolState,
-        number: int,
-        account: int,
-        owner: int,
-        side: Side,
-        quantity: int,
-        price: int,
-        rests_as: type[PlainOrder] | None,
+    def match(  # noqa: C901, PLR0912, PLR0915 - one loop: calls would cost more than what they do
+        self, events: Iterable[Checked], event_of: Callable[[int], Event], told: Told
     ) -> None:
-        """A limit order without conditions, of a symbol that trades: what `Floor._order` does with it.
+        """Checked events of this token, in their order: what `Floor.apply` does with each. Ids are used already.
 
-        `rests_as` None: it is for immediate execution.
+        `event_of` gives an event by its index, where it goes the readable way; what came of all joins `told`.
         """
-        highest = self.highest
-        self.touched[number] = account
-        is_above = number > highest.get(account, -1)
-        if is_above:
-            highest[account] = number
-        terms = state.terms
-        if not is_above or number in self.orders or number in self.offers or number in self.lots:
-            self._reports.append(Refused(number, Refusal.DUPLICATE_ID))
-            return
-        if quantity <= 0 or quantity % terms.lot:
-            self._reports.append(Refused(number, Refusal.LOT))
-            return
-        if price <= 0 or price % terms.tick:
-            self._reports.append(Refused(number, Refusal.TICK))
-            return
-        self.places = place = self.places + 1
-        if not state.has_changed:
-            self._touch(state)
-        book: FastBook = state.book  # type: ignore[assignment]
-        if side is _BUY:
-            facing, own, bound, level_number = book.sells, book.buys, 2 * price + 1, 1 - 2 * price
-        else:
-            facing, own, bound, level_number = book.buys, book.sells, 1 - 2 * price, 2 * price + 1
-        heap = facing.heap
-        left = quantity
-        if heap and heap[0] <= bound:
-            if facing.icebergs:
-                order = WorkingOrder(number, account, owner, side, price, quantity, 0, self.token, place)
-                order.is_immediate, order.is_day = rests_as is None, rests_as is DayOrder
-                self._arrive(state, order)
-                return
-            left = self._sweep(state, number, account, owner, side, quantity, bound)
-        if rests_as is None:
-            if left:
-                self._reports.append(_made(Cancelled, (number, left)))
-        elif left:
-            resting = rests_as(number, account, owner, side, price, quantity, quantity - left, self.token, place)
-            level = own.queues.get(level_number)
-            if level is None or len(level) == FEW:
-                level = own.open(level_number)
-            level[number] = resting
-            self.orders[number] = (state, resting)
-
-    def _sweep(
-        self, state: SymbolState, number: int, account: int, owner: int, side: Side, left: int, bound: int
-    ) -> int:
-        """Trade an order with what waits within its limit, as `rules.continuous.meet` does; what is left of it."""
-        facing: FastSide = state.book.facing(side)  # type: ignore[assignment]
-        heap, queues, orders, touched = facing.heap, facing.queues, self.orders, self.touched
-        symbol, own_rule = state.terms.symbol, state.terms.own_rule
-        trades: list[Report] = []
-        is_stopped = False
-        while left and heap and heap[0] <= bound and not is_stopped:
-            level = queues[heap[0]]
-            if not level:
-                del queues[heappop(heap)]
-            while left and level:
-                other, resting = next(iter(level.items()))
-                touched[other] = resting.account
-                is_own = resting.account == account and resting.owner == owner
-                if is_own and own_rule is not OwnRule.NONE:
-                    if own_rule is not OwnRule.CANCEL_NEWEST:
-                        self._reports.append(Cancelled(other, resting.total - resting.filled))
-                        del level[other], orders[other]
-                    if own_rule is not OwnRule.CANCEL_OLDEST:
-                        is_stopped = True
-                        break
+        live, objects, parts, token = self.orders.rows, self.orders.objects, self.orders.parts, self.token
+        find: Callable[[int], Any] = live.get
+        has_other_ids = bool(self.offers or self.lots)
+        # Local names are the fastest.
+        on_cancel, on_replace, aside, immediate = Way.CANCEL, Way.REPLACE, Way.ASIDE, Way.IMMEDIATE
+        traded, cancelled = Kind.TRADE, Kind.CANCELLED
+        lines, trades, own, others = told.lines, told.trades, told.own, told.others
+        told.first_trade, place, current = self.next_trade, self.places, -1
+        for index, way, number, account, owner, symbol, key, quantity in events:
+            if way >= on_cancel:
+                found: Any = find(number) if way < aside else None
+                if found is None or found[4] != account:
+                    if way < aside and not has_other_ids and number not in objects:
+                        lines += (index, Kind.UNKNOWN, number, 0)
+                        continue
+                    self.places = place
+                    self._readably(event_of(index), is_used=way == Way.USED)
+                    self._collect(index, lines, others)
+                    place = self.places
                     continue
-                part = resting.total - resting.filled
-                if part > left:
-                    part = left
-                    resting.filled += part
-                else:
-                    resting.filled = resting.total
-                    del level[other], orders[other]
-                left -= part
-                buy, sell = (number, other) if side is _BUY else (other, number)
-                fields = self.next_trade, symbol, resting.price, part, buy, sell, is_own, False, False
-                trades.append(_made(Trade, fields))
-                self.next_trade += 1
-        self._reports += trades
-        if trades:
-            self._note_prices(state, [trade[2] for trade in trades])  # type: ignore[misc]
-        if is_stopped:
-            self._reports.append(Cancelled(number, left))
-            return 0
-        return left
+                symbol = found[0]
+            if symbol != current:
+                current = symbol
+                state, queues, buys, sells, buy_heap, sell_heap = parts[symbol]
+                if way < on_replace and not state.has_changed:
+                    self._touch(state)
+            if way == on_cancel:
+                del live[number], queues[found[1]][number]
+                lines += (index, cancelled, number, found[2] - found[3])
+                continue
 
-    def _cancel(self, cancel: Cancel) -> None:
-        self._cancel_number(*cancel)
+            # It enters: with its place, or after a replace with a new one.
+            if way < on_replace:
+                filled, is_day = 0, way == Way.DAY
+            else:
+                _, old, total, filled, _, owner, since, before, is_day = found
+                if way != on_replace:
+                    quantity += filled
+                elif quantity == AS_IT_IS:
+                    quantity = total
+                price = limit_of_key(old) if key == AS_IT_IS else key
+                terms = state.terms
+                is_plain = state.phase is _OPEN and terms.symbol in self.plain
+                if not is_plain or quantity <= filled or quantity % terms.lot or price % terms.tick:
+                    current, self.places = -1, place
+                    self._readably(event_of(index))
+                    self._collect(index, lines, others)
+                    place = self.places
+                    continue
+                lines += (index, Kind.REPLACED, number, quantity)
+                key = 2 * price + 1 if old > 0 else 1 - 2 * price
+                if key == old and quantity <= total:
+                    if quantity != total:
+                        self._touch(state)
+                        row = (symbol, old, quantity, filled, account, owner, since, before, is_day)
+                        live[number] = queues[old][number] = row
+                    elif not state.has_changed:
+                        current = -1
+                    continue
+                if not state.has_changed:
+                    self._touch(state)
+                del live[number], queues[old][number]
+            place += 1
 
-    def _cancel_number(self, number: int, account: int, quantity: int) -> None:
-        found = self.orders.get(number)
-        if found is None or quantity:
-            super()._cancel(Cancel(number, account, quantity))
-            return
-        state, order = found
-        if type(order) not in _PLAINS or order.account != account:
-            super()._cancel(Cancel(number, account, quantity))
-            return
-        if not state.has_changed:
-            self._touch(state)
-        self._reports.append(_made(Cancelled, (number, order.total - order.filled)))
-        self.touched[number] = account
-        del self.orders[number]
-        book: FastBook = state.book  # type: ignore[assignment]
-        if order.side is _BUY:
-            del book.buys.queues[1 - 2 * order.price][number]
+            # It trades with what waits within its limit, as `rules.continuous.meet` does.
+            heap = buy_heap if key > 0 else sell_heap
+            if heap and heap[0] + key <= MEETS:
+                if (buys if key > 0 else sells).icebergs:
+                    self.places = place
+                    row = (symbol, key, quantity, filled, account, owner, token, place, is_day)
+                    order = as_order(number, row)
+                    order.is_immediate = way == immediate
+                    self._arrive(state, order)
+                    self._collect(index, lines, others)
+                    place = self.places
+                    continue
+                terms = state.terms
+                own_rule = terms.own_rule
+                left, is_stopped = quantity - filled, False
+                begun, dropped = len(trades), len(lines)
+                while left and heap and (best := heap[0]) + key <= MEETS:
+                    level = queues[best]
+                    if not level:
+                        del queues[heappop(heap)]
+                    while left and level:
+                        for other in level:  # noqa: B007 - the quickest way to the first
+                            break
+                        waiting = level[other]
+                        if type(waiting) is tuple:
+                            known = live
+                            _, _, its_total, its_filled, holder, its_owner, since, before, its_day = waiting
+                        else:
+                            known = objects
+                            its_total, its_filled = waiting.total, waiting.filled
+                            holder, its_owner = waiting.account, waiting.owner
+                        part = its_total - its_filled
+                        if holder == account and its_owner == owner:
+                            if own_rule is OwnRule.NONE:
+                                own.append(len(trades))
+                            else:
+                                if own_rule is not OwnRule.CANCEL_NEWEST:
+                                    lines[dropped:dropped] = (index, cancelled, other, part)
+                                    dropped += 4
+                                    del known[other], level[other]
+                                if own_rule is not OwnRule.CANCEL_OLDEST:
+                                    is_stopped = True
+                                    break
+                                continue
+                        if part <= left:
+                            del known[other], level[other]
+                        else:
+                            part = left
+                            if known is live:
+                                its_filled += part
+                                row = (symbol, best, its_total, its_filled, holder, its_owner, since, before, its_day)
+                                live[other] = level[other] = row
+                            else:
+                                waiting.filled += part
+                        left -= part
+                        lines += (index, traded, other, part)
+                        trades += (best, symbol)
+                    if is_stopped:
+                        break
+                if len(trades) > begun:
+                    self.next_trade += (len(trades) - begun) >> 1
+                    if state.stops:
+                        self._note_prices(state, [limit_of_key(one) for one in trades[begun::2]])
+                    else:
+                        state.reference = limit_of_key(trades[-2])
+                        self.touched_symbols[terms.symbol] = None
+                filled = quantity - left
+                if left and (is_stopped or way == immediate):
+                    lines += (index, cancelled, number, left)
+                elif left:
+                    joined = queues.get(key)
+                    if joined is None or len(joined) == FEW:
+                        joined = (sells if key > 0 else buys).open(key)
+                    live[number] = joined[number] = (
+                        symbol,
+                        key,
+                        quantity,
+                        filled,
+                        account,
+                        owner,
+                        token,
+                        place,
+                        is_day,
+                    )
+                if self._woken:
+                    self.places = place
+                    self._collect(index, lines, others)
+                    place = self.places
+                continue
+
+            # It rests.
+            if way == immediate:
+                lines += (index, cancelled, number, quantity)
+                continue
+            joined = queues.get(key)
+            if joined is None or len(joined) == FEW:
+                joined = (sells if key > 0 else buys).open(key)
+            live[number] = joined[number] = (symbol, key, quantity, filled, account, owner, token, place, is_day)
+        self.places = place
+        if self.hashed is not None:
+            for number in lines[2::4]:
+                self.touched[number] = None
+
+    def tell(self) -> None:
+        """A run of checked events is over."""
+        self._told()
+
+    def _readably(self, event: Event, *, is_used: bool = False) -> None:
+        if isinstance(event, Order) and is_used:
+            highest = self.highest[event.account]
+            self.highest[event.account] = event.id - 1  # Of the others that are used already, all follow.
+            self._order(event)
+            self.highest[event.account] = highest
+        elif isinstance(event, Order):
+            self._order(event)
+        elif isinstance(event, Cancel):
+            self._cancel(event)
+        elif isinstance(event, Replace):
+            self._replace(event)
+
+    def _collect(self, index: int, lines: list[int], others: list[Report]) -> None:
+        """What the readable way says, and what it has woken, joins what the loop has said."""
+        self._wake()
+        for report in self._reports:
+            lines += (index, Kind.OTHER, len(others), 0)
+            others.append(report)
+        self._reports = []
+
+
+def _reports(told: Told, taker: int, states: Sequence[SymbolState]) -> list[Report]:
+    """What came of one event of this id, as objects; `states` are the symbols in the order of their directory."""
+    found: list[Report] = []
+    trade, at = told.first_trade, 0
+    lines = iter(told.lines)
+    for _, kind, number, quantity in zip(lines, lines, lines, lines, strict=True):
+        if kind == Kind.CANCELLED:
+            found.append(_made(Cancelled, (number, quantity)))
+        elif kind == Kind.TRADE:
+            key, symbol = told.trades[at : at + 2]
+            buy, sell = (taker, number) if key > 0 else (number, taker)
+            name, is_own = states[symbol].terms.symbol, at in told.own
+            found.append(_made(Trade, (trade, name, limit_of_key(key), quantity, buy, sell, is_own, False, False)))
+            trade, at = trade + 1, at + 2
+        elif kind == Kind.REPLACED:
+            found.append(_made(Replaced, (number, quantity)))
+        elif kind == Kind.UNKNOWN:
+            found.append(Refused(number, Refusal.UNKNOWN_ORDER))
         else:
-            del book.sells.queues[2 * order.price + 1][number]
-
-    def _replace(self, replace: Replace) -> None:
-        self._replace_number(*replace)
-
-    def _replace_number(
-        self, number: int, account: int, quantity: int | None, price: int | None, trigger: int | None = None
-    ) -> None:
-        found = self.orders.get(number)
-        if found is None or trigger is not None:
-            super()._replace(Replace(number, account, quantity, price, trigger))
-            return
-        state, order = found
-        terms = state.terms
-        is_plain = type(order) in _PLAINS and order.account == account and state.phase is _OPEN
-        if not is_plain or terms.symbol not in self._plain:
-            super()._replace(Replace(number, account, quantity, price, trigger))
-            return
-        total = order.total if quantity is None else quantity
-        limit = order.price if price is None else price
-        if total <= 0 or total % terms.lot:
-            self._reports.append(Refused(number, Refusal.LOT))
-        elif limit <= 0 or limit % terms.tick:
-            self._reports.append(Refused(number, Refusal.TICK))
-        elif limit == order.price and order.filled < total <= order.total:
-            self._reports.append(_made(Replaced, (number, total)))
-            if total != order.total:
-                self._touch(state)
-                self.touched[number] = account
-                order.total = total
-        else:
-            self._move(state, order, total, limit)
-
-    def _move(self, state: SymbolState, order: WorkingOrder, total: int, price: int) -> None:
-        """An order gets another price, or more: it leaves, and comes again behind the others; or it is done."""
-        filled = order.filled
-        self.touched[order.id] = order.account
-        self._reports.append(_made(Replaced, (order.id, max(total, filled))))
-        if not state.has_changed:
-            self._touch(state)
-        book: FastBook = state.book  # type: ignore[assignment]
-        is_buy = order.side is _BUY
-        own, facing, sign = (book.buys, book.sells, -1) if is_buy else (book.sells, book.buys, 1)
-        del own.queues[sign * 2 * order.price + 1][order.id], self.orders[order.id]
-        if total <= filled:
-            order.total = filled
-            return
-        order.total, order.price = total, price
-        self.places += 1
-        order.token, order.place = self.token, self.places
-        bound = 1 - sign * 2 * price
-        if facing.heap and facing.heap[0] <= bound:
-            if facing.icebergs:
-                self._arrive(state, order)
-                return
-            left = self._sweep(state, order.id, order.account, order.owner, order.side, total - filled, bound)
-            order.filled = total - left
-            if not left:
-                return
-        level_number = sign * 2 * price + 1
-        level = own.queues.get(level_number)
-        if level is None or len(level) == FEW:
-            level = own.open(level_number)
-        level[order.id] = order
-        self.orders[order.id] = (state, order)
+            found.append(told.others[number])
+            trade += isinstance(found[-1], Trade)
+    return found

@@ -2,14 +2,16 @@
 
 A floor's messages are those of its topic; a token without one does not exist for the floor. The messages of a token may
 come one after the other: they are kept until the token is over, which the first message of a later token says, or
-whoever knows it sooner. Then the token is applied as a whole.
+whoever knows it sooner. Then the token is applied as a whole: its events enter in the order that the token's shuffle
+key gives them (`terms.entry`), not in that of the sequence.
 
 Payloads that are no event are counted and change nothing: everybody has the same bytes, and drops the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -19,10 +21,21 @@ from isocast.floor.fast import FastFloor
 from isocast.floor.machine import Floor
 from isocast.floor.snapshot import floor_of, fold, rows_of, unfold
 from isocast.floor.state import state_hash
+from isocast.terms.entry import EntryRule, entry_order
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import NodeId
 
-__all__ = ["REPORT_EVERY", "Applied", "FloorFollower", "FloorMessage", "FloorStep", "SequencedReport"]
+__all__ = [
+    "REPORT_EVERY",
+    "Applied",
+    "Entering",
+    "FloorFollower",
+    "FloorMessage",
+    "FloorStep",
+    "SequencedReport",
+    "insist_on_key",
+    "read_token",
+]
 
 REPORT_EVERY: Final = 100
 """Every so many steps a report is due that says no more than the state's hash."""
@@ -34,8 +47,45 @@ class FloorMessage(NamedTuple):
     sequence: int
     topic: str
     payload: bytes
+    shuffle_key: bytes
+    """Of its token: all messages of a token have the same."""
     site: NodeId | None = None
     """Of an arbiter's report: the receiver that published it, where that is known."""
+
+
+class Entering(NamedTuple):
+    """An event of the floor, and where it stood in the sequence."""
+
+    place: int
+    """Among the events of its token."""
+    sequence: int
+    event: Event
+
+
+def insist_on_key(token: int, message: FloorMessage) -> None:
+    """LocalProtocolError for an event whose token's key is not known."""
+    if not any(message.shuffle_key):
+        raise LocalProtocolError(
+            f"token {token} has no shuffle key, without which nobody knows in which order its events enter: what an"
+            " older version of a customer wrote down has none; fetch sequence"
+            f" {message.sequence:,} and what follows again, from a receiver"
+        )
+
+
+def read_token(messages: Sequence[FloorMessage]) -> tuple[list[Entering], int]:
+    """The events of a token in the order in which they enter, and how many of its messages are no event.
+
+    `messages` are those of the floor's topic, in sequence. What is no event takes no part in the shuffle.
+    """
+    found: list[Entering] = []
+    for message in messages:
+        with suppress(RemoteProtocolError):
+            found.append(Entering(len(found), message.sequence, decode_event(message.payload)))
+    strange = len(messages) - len(found)
+    if len(found) > 1:
+        accounts = [getattr(one.event, "account", None) for one in found]
+        found = [found[place] for place in entry_order(accounts, messages[0].shuffle_key, EntryRule.SHUFFLE)]
+    return found, strange
 
 
 class SequencedReport(NamedTuple):
@@ -51,6 +101,8 @@ class Applied(NamedTuple):
 
     event: Event | None
     reports: tuple[Report, ...]
+    place: int = 0
+    """Of the event among those of its token, in the order of the sequence."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +116,9 @@ class FloorStep:
     """Which step of the floor it is, from 1."""
     reports: tuple[SequencedReport, ...]
     applied: tuple[Applied, ...]
-    """The same reports, by what they came of."""
+    """The same reports, by what they came of: in the order in which they entered."""
+    shuffle_key: bytes
+    """Of the token, which gave that order."""
     _floor: Floor = field(repr=False, compare=False)
 
     @property
@@ -88,6 +142,8 @@ class FloorFollower:
     """A floor, applied token by token from the sequence."""
 
     floor_class: type[Floor] = FastFloor
+    reads = staticmethod(read_token)
+    """How it reads a token; only mutants do it in another way."""
 
     def __init__(self, code: str) -> None:
         """A floor of this code that has heard nothing."""
@@ -102,8 +158,8 @@ class FloorFollower:
         self._token: int | None = None
         """The token that has begun; None: none has."""
         self._instant = 0
-        self._kept: list[tuple[int, bytes]] = []
-        """Its messages so far: sequence and payload."""
+        self._kept: list[FloorMessage] = []
+        """Its messages so far."""
 
     @property
     def open_token(self) -> int | None:
@@ -115,14 +171,19 @@ class FloorFollower:
     def hear(self, token: int, instant: int, message: FloorMessage) -> FloorStep | None:
         """The next message of the sequence; the step of the token before, where this one says that it is over.
 
-        LocalProtocolError for a message of a token that was over already.
+        LocalProtocolError for a message of a token that was over already, and for one without its token's key.
         """
         if token < (self.floor.token + 1 if self._token is None else self._token):
             raise LocalProtocolError(f"a message of token {token}: the floor is at {self._token or self.floor.token}")
+        is_ours = message.topic == self.topic
+        if is_ours:
+            insist_on_key(token, message)
+            if token == self._token and self._kept[0].shuffle_key != message.shuffle_key:
+                raise LocalProtocolError(f"token {token} has two shuffle keys: one of them is not the ring's")
         step = self.finish() if self._token is not None and token > self._token else None
-        if message.topic == self.topic:
+        if is_ours:
             self._token, self._instant = token, instant
-            self._kept.append((message.sequence, message.payload))
+            self._kept.append(message)
             self.sequence = message.sequence
         return step
 
@@ -135,20 +196,17 @@ class FloorFollower:
         begun = tuple(self.floor.begin(token, instant))
         applied = [Applied(None, begun)]
         told = [SequencedReport(None, report) for report in begun]
-        for sequence, payload in kept:
-            try:
-                event = decode_event(payload)
-            except RemoteProtocolError:
-                self.undecodable += 1
-                continue
+        events, strange = self.reads(kept)
+        self.undecodable += strange
+        for place, sequence, event in events:
             reports = tuple(self.floor.apply(event))
-            applied.append(Applied(event, reports))
+            applied.append(Applied(event, reports, place))
             told += [SequencedReport(sequence, report) for report in reports]
         ended = tuple(self.floor.end())
         applied.append(Applied(None, ended))
         told += [SequencedReport(None, report) for report in ended]
         self.steps += 1
-        return FloorStep(token, instant, self.steps, tuple(told), tuple(applied), self.floor)
+        return FloorStep(token, instant, self.steps, tuple(told), tuple(applied), kept[0].shuffle_key, self.floor)
 
     # A whole token ---------------------------------------------------------------------------------------------
 
@@ -171,7 +229,12 @@ class FloorFollower:
             "floor": rows_of(self.floor),
             "open": None
             if self._token is None
-            else [self._token, self._instant, [[sequence, payload.hex()] for sequence, payload in self._kept]],
+            else [
+                self._token,
+                self._instant,
+                self._kept[0].shuffle_key.hex(),
+                [[message.sequence, message.payload.hex()] for message in self._kept],
+            ],
         }
 
     def snapshot(self) -> bytes:
@@ -186,8 +249,11 @@ class FloorFollower:
             follower.steps, follower.sequence = rows["steps"], rows["sequence"]
             follower.floor = floor_of(rows["floor"], cls.floor_class)
             if rows["open"] is not None:
-                follower._token, follower._instant, kept = rows["open"]
-                follower._kept = [(sequence, bytes.fromhex(payload)) for sequence, payload in kept]
+                follower._token, follower._instant, key, kept = rows["open"]
+                follower._kept = [
+                    FloorMessage(sequence, follower.topic, bytes.fromhex(payload), bytes.fromhex(key))
+                    for sequence, payload in kept
+                ]
         except (KeyError, TypeError, ValueError, AttributeError) as reason:
             raise RemoteProtocolError("a snapshot of a floor with rows of another version") from reason
         return follower

@@ -173,7 +173,7 @@ def _directory(fields: Mapping[str, Any]) -> Directory:
         collar_bp=_whole(fields, "collar_bp", 0, least=0),
         band_bp=_whole(fields, "band_bp", 0, least=0),
         pause_ns=_whole(fields, "pause_ns", 0, least=0),
-        reference=None if fields.get("reference") is None else _whole(fields, "reference"),
+        reference=None if fields.get("reference") is None else _whole(fields, "reference", least=1),
         phase=_choice(fields, "phase", Phase, Phase.CLOSED),
     )
 
@@ -239,11 +239,11 @@ def _lot(fields: Mapping[str, Any]) -> Lot:
 def _commit(fields: Mapping[str, Any]) -> Commit:
     account = _account(fields)
     ceiling = _whole(fields, "ceiling")
-    return Commit(_id(fields, "id"), account, _id(fields, "lot"), ceiling, _hex(fields, "hash"))
+    return Commit(_id(fields, "id"), account, _id(fields, "lot"), ceiling, _hex(fields, "hash", 32))
 
 
 def _reveal(fields: Mapping[str, Any]) -> Reveal:
-    return Reveal(_id(fields, "id"), _account(fields), _whole(fields, "price"), _hex(fields, "nonce"))
+    return Reveal(_id(fields, "id"), _account(fields), _whole(fields, "price"), _hex(fields, "nonce", 16))
 
 
 def _bid(fields: Mapping[str, Any]) -> Bid:
@@ -303,21 +303,25 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool:
-    value = fields.get(name, False)
-    if not isinstance(value, bool):
+    value = fields.get(name)
+    if value is not None and not isinstance(value, bool):
         raise RemoteProtocolError(f"{name} must be true or false")
-    return value
+    return value is True
 
 
 def _choice(fields: Mapping[str, Any], name: str, kind: type[_Choice], default: _Choice | None = None) -> _Choice:
+    value: Any = default if fields.get(name) is None else fields[name]
     try:
-        return kind(fields.get(name, default))
+        return kind(value)
     except ValueError:
         raise RemoteProtocolError(f"{name} must be one of {', '.join(kind)}") from None
 
 
-def _hex(fields: Mapping[str, Any], name: str) -> bytes:
+def _hex(fields: Mapping[str, Any], name: str, size: int) -> bytes:
     try:
-        return bytes.fromhex(fields.get(name, ""))
+        value = bytes.fromhex(fields.get(name, ""))
     except (TypeError, ValueError):
-        raise RemoteProtocolError(f"{name} must be hexadecimal") from None
+        value = b""
+    if len(value) != size:
+        raise RemoteProtocolError(f"{name} must be {2 * size} hexadecimal digits")
+    return value

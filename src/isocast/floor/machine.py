@@ -10,7 +10,7 @@ An order that a trade wakes enters after the event that woke it, as an event of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import takewhile
@@ -101,7 +101,7 @@ class Floor:
         """T_t of this token."""
         self.symbols: dict[str, SymbolState] = {}
         """In the order of their directory."""
-        self.orders: dict[int, tuple[SymbolState, WorkingOrder]] = {}
+        self.orders: MutableMapping[int, tuple[SymbolState, WorkingOrder]] = {}
         """All that work or wait, by id."""
         self.offers: dict[int, WorkingOrder] = {}
         self.offered: dict[int, str] = {}
@@ -123,8 +123,10 @@ class Floor:
         """How many places in time have been given out."""
         self.hashed: SetHash | None = None
         """The state as it was hashed last; None: not yet, or too much has changed since."""
-        self.touched: dict[int, int] = {}
-        """What may have changed since: ids of orders, offers and lots, each with an account whose highest id may."""
+        self.touched: dict[int, None] = {}
+        """What may have changed since: ids of orders, offers and lots."""
+        self.touched_accounts: dict[int, None] = {}
+        """Accounts whose highest id may have changed."""
         self.touched_bids: dict[tuple[int, int], None] = {}
         """By account and id."""
         self.touched_symbols: dict[str, None] = {}
@@ -217,10 +219,15 @@ class Floor:
             state.has_changed = True
             self._changed[state.terms.symbol] = state
 
+    def peek(self, number: int) -> tuple[SymbolState, WorkingOrder] | None:
+        """An order that works or waits, with its symbol, to be read."""
+        return self.orders.get(number)
+
     def _told(self) -> list[Report]:
         if len(self.touched) > self._touched_most:
             self.hashed, self._touched_most = None, 0
             self.touched.clear()
+            self.touched_accounts.clear()
         reports, self._reports = self._reports, []
         return reports
 
@@ -229,6 +236,7 @@ class Floor:
         self.hashed = hashed
         self._touched_most = 0 if hashed is None else len(self.orders) // 2 + _TOUCHED_MAX
         self.touched.clear()
+        self.touched_accounts.clear()
         self.touched_bids.clear()
         self.touched_symbols.clear()
 
@@ -337,7 +345,7 @@ class Floor:
             state.book.side(order.side).remove(order)
             order.place = self._place()
             state.for_close[order.id] = order
-            self.touched[order.id] = order.account
+            self.touched[order.id] = None
 
     def _pause(self, state: SymbolState) -> None:
         state.phase = Phase.PAUSE
@@ -427,7 +435,7 @@ class Floor:
 
     def _arrive(self, state: SymbolState, order: WorkingOrder) -> None:
         """An order enters the book, and trades first where the phase trades at once."""
-        self.touched[order.id] = order.account
+        self.touched[order.id] = None
         if order.at is Crossing.CLOSE and state.phase is not Phase.CLOSING:
             state.for_close[order.id] = order
             self.orders[order.id] = (state, order)
@@ -458,7 +466,7 @@ class Floor:
 
     def _rest(self, state: SymbolState, order: WorkingOrder) -> None:
         self._touch(state)
-        self.touched[order.id] = order.account
+        self.touched[order.id] = None
         order.show()
         state.book.side(order.side).add(order)
         self.orders[order.id] = (state, order)
@@ -468,13 +476,13 @@ class Floor:
     def _drop(self, order: WorkingOrder) -> None:
         """What is left of an order that is in no book (any longer) is cancelled."""
         self._reports.append(Cancelled(order.id, order.left))
-        self.touched[order.id] = order.account
+        self.touched[order.id] = None
         self.orders.pop(order.id, None)
 
     def _forget(self, state: SymbolState, order: WorkingOrder) -> None:
         """An order that rests or waits goes, without a word."""
         self._touch(state)
-        self.touched[order.id] = order.account
+        self.touched[order.id] = None
         del self.orders[order.id]
         if order.id in state.for_close:
             del state.for_close[order.id]
@@ -498,7 +506,7 @@ class Floor:
         buy, sell = (one, other) if one.side is Side.BUY else (other, one)
         self._report_trade(state.terms.symbol, price, quantity, buy.id, sell.id, is_own=is_own, is_auction=is_auction)
         for order in (one, other):
-            self.touched[order.id] = order.account
+            self.touched[order.id] = None
             if not order.left:
                 self.orders.pop(order.id, None)
 
@@ -526,7 +534,7 @@ class Floor:
             stop.trigger = None
             self._arrive(state, stop)
             return
-        self.touched[stop.id] = stop.account
+        self.touched[stop.id] = None
         state.stops[stop.id] = stop
         self.orders[stop.id] = (state, stop)
         self._watch(state, stop)
@@ -579,7 +587,7 @@ class Floor:
         if cancel.quantity < 0 or cancel.quantity % state.terms.lot:
             self._refuse(cancel.id, Refusal.LOT)
             return
-        self.touched[order.id] = order.account
+        self.touched[order.id] = None
         part = min(cancel.quantity or order.left, order.left)
         self._reports.append(Cancelled(order.id, part))
         if part < order.left:
@@ -608,7 +616,7 @@ class Floor:
         if reason is not None:
             self._refuse(replace.id, reason)
             return
-        self.touched[order.id] = order.account
+        self.touched[order.id] = None
         self._reports.append(Replaced(order.id, max(total, order.filled)))
         if total <= order.filled:
             order.total = order.filled
@@ -656,7 +664,7 @@ class Floor:
 
     def _use(self, account: int, number: int) -> None:
         """An id is used up, whatever becomes of it."""
-        self.touched[number] = account
+        self.touched[number] = self.touched_accounts[account] = None
         self.highest[account] = max(number, self.highest.get(account, -1))
 
     # Auctions --------------------------------------------------------------------------------------------------
@@ -716,7 +724,7 @@ class Floor:
     def _sell_offer(self, symbol: str, offer: WorkingOrder, take: Take) -> None:
         quantity = min(take.quantity, offer.left)
         offer.filled += quantity
-        self.touched[offer.id] = offer.account
+        self.touched[offer.id] = None
         buy, sell = (offer.id, take.id) if offer.side is Side.BUY else (take.id, offer.id)
         self._report_trade(symbol, offer.price, quantity, buy, sell, is_off_book=True)
         if take.quantity > quantity:
@@ -823,7 +831,7 @@ class Floor:
 
     def _forget_lot(self, lot: Lot) -> None:
         del self.lots[lot.id]
-        self.touched[lot.id] = lot.account
+        self.touched[lot.id] = None
 
     def _decide(self, sealed: SealedLot) -> None:
         """The window is over: the lot is sold or not, and what was not revealed forfeits."""
@@ -855,7 +863,7 @@ class Floor:
     def _sell_lot(self, dutch: DutchLot, bid: Bid) -> None:
         quantity = min(bid.quantity, dutch.left)
         dutch.left -= quantity
-        self.touched[dutch.lot.id] = dutch.lot.account
+        self.touched[dutch.lot.id] = None
         price = dutch.price(self.token)
         self._report_trade(dutch.lot.symbol, price, quantity, bid.id, dutch.lot.id, is_off_book=True)
         if bid.quantity > quantity:

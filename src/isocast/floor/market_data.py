@@ -27,6 +27,7 @@ from isocast.floor.book import WorkingOrder
 from isocast.floor.events import Directory, Indicative, Phase, Report, Trade
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
 from isocast.floor.machine import Floor, SymbolState
+from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instruments import Instrument
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -93,6 +94,8 @@ class FloorMarketData:
         self._shown: dict[str, dict[int, _Shown]] = {}
         """By symbol and id on the floor, what the feed has told and not taken back."""
         self._numbers = 0
+        self.is_reported = False
+        """Whether a report is due of the token that is over."""
         self._rows: list[tuple[Any, ...]] = []
         self._instant = 0
 
@@ -104,12 +107,36 @@ class FloorMarketData:
         """The token that has begun is over."""
         return self._told(self.follower.finish())
 
+    # Restart ---------------------------------------------------------------------------------------------------
+
+    def rows(self) -> dict[str, Any]:
+        """All that it goes on from, between two tokens."""
+        shown = {symbol: [[number, one.number] for number, one in told.items()] for symbol, told in self._shown.items()}
+        return {"follower": self.follower.rows(), "numbers": self._numbers, "shown": shown}
+
+    @classmethod
+    def from_rows(cls, rows: dict[str, Any], day_of: Callable[[int], object]) -> FloorMarketData:
+        """As it was; RemoteProtocolError for rows that are none."""
+        try:
+            follower = _NotingFollower.from_rows(rows["follower"])
+            data = cls(follower.code, day_of)
+            data.follower, floor = follower, follower.floor
+            data._numbers, data._day = rows["numbers"], day_of(floor.at)
+            for symbol, state in floor.symbols.items():
+                data._terms[symbol], data._phases[symbol] = state.terms, state.phase
+                orders = {order.id: order for order in state.book}
+                told = rows["shown"].get(symbol, ())
+                data._shown[symbol] = {number: _shown(place, orders[number]) for number, place in told}
+        except (KeyError, TypeError, ValueError, AttributeError) as reason:
+            raise RemoteProtocolError("market data of a floor with rows of another version") from reason
+        return data
+
     # A token ---------------------------------------------------------------------------------------------------
 
     def _told(self, step: FloorStep | None) -> EventArray:
         if step is None:
             return np.empty(0, EVENT_DTYPE)
-        floor = self.follower.floor
+        floor, self.is_reported = self.follower.floor, step.is_reported
         self._rows, self._instant = [], step.instant
         touched = dict.fromkeys(getattr(floor, "changed_books", ()))
         day = self._day_of(step.instant)
@@ -176,7 +203,7 @@ class FloorMarketData:
             self._renew(symbol, told, order)
 
     def _renew(self, symbol: str, told: dict[int, _Shown], order: WorkingOrder) -> None:
-        known, quantity = told.get(order.id), min(order.shown, _QUANTITY_MAX)
+        known, quantity = told.get(order.id), _quantity(order)
         if known is not None:
             keeps = (known.side, known.price, known.place) == (order.side, order.price, order.place)
             if keeps and quantity == known.quantity:
@@ -188,7 +215,7 @@ class FloorMarketData:
                 return
             self._say(EventKind.CANCEL, symbol, known.side, number=known.number, flags=EventFlag.LINKED)
         self._numbers += 1
-        told[order.id] = _Shown(self._numbers, order.side, order.price, quantity, order.place)
+        told[order.id] = _shown(self._numbers, order)
         self._say(EventKind.ORDER, symbol, order.side, order.price, quantity, self._numbers)
 
     def _indicate(self, told: Indicative) -> None:
@@ -228,6 +255,14 @@ class FloorMarketData:
             "id": number,
         }
         self._rows.append(tuple([row[field] for field in _NAMES]))
+
+
+def _shown(number: int, order: WorkingOrder) -> _Shown:
+    return _Shown(number, order.side, order.price, _quantity(order), order.place)
+
+
+def _quantity(order: WorkingOrder) -> int:
+    return min(order.shown, _QUANTITY_MAX)
 
 
 def _by_place(order: WorkingOrder) -> int:

@@ -10,6 +10,7 @@ Little-endian, without padding. A report that does not fit one message has parts
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct, error
 from typing import Final, NamedTuple
 
@@ -18,12 +19,13 @@ from isocast.floor.events import Trade
 from isocast.floor.state import STATE_HASH_BYTES
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 
-__all__ = ["FloorReport", "cut_report", "decode_report", "encode_report", "joined", "report_topic"]
+__all__ = ["FloorReport", "cut_report", "decode_report", "encode_report", "joined", "report_topic", "reported_state"]
 
 _HEAD: Final = Struct(f"<Q{STATE_HASH_BYTES}sQHHH")
 _TRADE: Final = Struct("<QqqQQBB")
 _OWN, _AUCTION, _OFF_BOOK = 1, 2, 4
 _ALL_BITS: Final = _OWN | _AUCTION | _OFF_BOOK
+_FLAGS: Final = tuple(tuple(bool(bits & bit) for bit in (_OWN, _AUCTION, _OFF_BOOK)) for bits in range(_ALL_BITS + 1))
 _PARTS_MAX: Final = 0xFFFF
 _SYMBOL_CHARACTERS: Final = bytes(range(0x21, 0x7F))
 
@@ -46,6 +48,17 @@ class FloorReport(NamedTuple):
 def report_topic(floor: str) -> str:
     """The topic of what a floor's arbiters say."""
     return f"floor/{floor}/report"
+
+
+def reported_state(floor: str, token: int, topic: str, payload: bytes) -> bytes | None:
+    """The hash of a floor's state behind a token, if this message is a report that names it."""
+    if topic != report_topic(floor):
+        return None
+    try:
+        found = decode_report(payload)
+    except RemoteProtocolError:
+        return None
+    return found.state if found.token == token else None
 
 
 def cut_report(report: FloorReport, most: int) -> list[FloorReport]:
@@ -95,17 +108,21 @@ def decode_report(data: bytes) -> FloorReport:
         for _ in range(count):
             number, price, quantity, buy, sell, bits, length = _TRADE.unpack_from(data, at)
             at += _TRADE.size + length
-            symbol = data[at - length : at]
-            if bits > _ALL_BITS or not 0 < length <= SYMBOL_MAX or symbol.translate(None, _SYMBOL_CHARACTERS):
-                raise RemoteProtocolError(f"a trade of a report with bits {bits} and symbol {symbol!r}")
-            name = symbol.decode("ascii")
-            flags = [bool(bits & bit) for bit in (_OWN, _AUCTION, _OFF_BOOK)]
-            trades.append(Trade(number, name, price, quantity, buy, sell, *flags))
+            if bits > _ALL_BITS:
+                raise RemoteProtocolError(f"a trade of a report with bits {bits}")
+            trades.append(Trade(number, _symbol(data[at - length : at]), price, quantity, buy, sell, *_FLAGS[bits]))
     except error as reason:
         raise RemoteProtocolError(f"no report of a floor: {len(data)} bytes") from reason
     if at != len(data) or not part < parts:
         raise RemoteProtocolError(f"no report of a floor: {len(data)} bytes, part {part} of {parts}")
     return FloorReport(token, state, confirmed, tuple(trades), part, parts)
+
+
+@lru_cache(4_096)
+def _symbol(raw: bytes) -> str:
+    if not 0 < len(raw) <= SYMBOL_MAX or raw.translate(None, _SYMBOL_CHARACTERS):
+        raise RemoteProtocolError(f"a trade of a report with the symbol {raw!r}")
+    return raw.decode("ascii")
 
 
 def joined(parts: Sequence[FloorReport]) -> FloorReport:

@@ -24,7 +24,7 @@ from isocast.terms.market import Side
 
 __all__ = ["floor_of", "fold", "rows_of", "unfold"]
 
-_HEAD: Final = b"isocast floor snapshot 2 "
+_HEAD: Final = b"isocast floor snapshot 3 "
 _DIGEST_BYTES: Final = 32
 
 

@@ -36,8 +36,9 @@ def state_hash(floor: Floor) -> bytes:
         for key, line in _keyed(floor):
             hashed.put(key, line)
     else:
-        for number, account in floor.touched.items():
+        for number in floor.touched:
             hashed.put(number, _of_id(floor, number))
+        for account in floor.touched_accounts:
             hashed.put(("highest", account), _highest(floor, account))
         for account, number in floor.touched_bids:
             hashed.put(("bid", account, number), _of_bid(floor, account, number))
@@ -80,7 +81,7 @@ def _keyed(floor: Floor) -> Iterator[tuple[Hashable, str]]:
 
 def _of_id(floor: Floor, number: int) -> str | None:
     """The line of the order, offer or lot of an id; None: it is gone."""
-    found = floor.orders.get(number)
+    found = floor.peek(number)
     if found is not None:
         state, order = found
         waits = "close" if number in state.for_close else "order"

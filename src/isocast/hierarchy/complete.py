@@ -399,7 +399,7 @@ class Complete:
                     duplicate = following - 1 - mask
                 else:
                     duplicate = sequence
-                    if kept.payload != packet.payload:
+                    if kept.payload != packet.payload or kept.shuffle_key != packet.shuffle_key:
                         arbitration.conflict(kept, packet, line)
             elif self._hold(line, packet, following, now):
                 wins += 1
@@ -419,7 +419,7 @@ class Complete:
             return False
         kept = self.held.get(sequence)
         if kept is not None:
-            if kept.payload != packet.payload:
+            if kept.payload != packet.payload or kept.shuffle_key != packet.shuffle_key:
                 self._arbitration.conflict(kept, packet, line)
             return False
         self.held[sequence] = packet

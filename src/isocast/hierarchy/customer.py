@@ -99,7 +99,7 @@ class Joining:
                 continue
             line.newest = max(line.newest, packet.sequence)
             kept = self.held.get(packet.sequence)
-            if kept is not None and kept.payload != packet.payload:
+            if kept is not None and (kept.payload != packet.payload or kept.shuffle_key != packet.shuffle_key):
                 arbitration.conflict(kept, packet, line)
             elif kept is None and len(self.held) < settings.hold_max:
                 self.held[packet.sequence] = packet

@@ -165,11 +165,11 @@ class LineSender:
             return ()
         token, first, stripe = release.entry.token, release.first_sequence, self._stripe
         epoch, number, instant, site = token.epoch, token.token_number, token.instant, self.site
-        marked = release.uncertified
+        marked, key = release.uncertified, release.entry.shuffle_key
         packets = tuple(
             [
                 ReleasedPacket(
-                    stripe, epoch, site, number, sequence, instant, stripe, sequence, 1, payload, b"", marked
+                    stripe, epoch, site, number, sequence, instant, stripe, sequence, 1, payload, b"", marked, key
                 )
                 for sequence, payload in enumerate(payloads, first)
             ]

@@ -338,7 +338,11 @@ class Arbitration:
         line.conflicts += 1
         if self._told < _CONFLICTS_TOLD:
             self._told += 1
-            digests = short_digest_of(kept.payload), short_digest_of(other.payload)
+            both = (kept, other)
+            if kept.payload != other.payload:
+                digests = [short_digest_of(one.payload) for one in both]
+            else:
+                digests = [short_digest_of(one.payload, one.shuffle_key) for one in both]
             self.out.append(ConflictFound(kept.sequence, kept.sender, other.sender, *digests))
 
     def burst_over(self, line: Line, wins: int, duplicates: int, duplicate: int, now: int) -> None:

@@ -350,7 +350,7 @@ class _Held(NamedTuple):
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What all must agree on, whoever tells it."""
+        """What journals and lines must agree on."""
         return self.payload, self.epoch, self.token, self.instant
 
     @property

@@ -49,7 +49,7 @@ def fairness_tables(report: FairnessReport, pictures: Mapping[str, Path] | None 
 
 
 def _basis(report: FairnessReport) -> ReportTable:
-    """What whoever has to judge the figures asks first."""
+    """What the figures are based on."""
     basis = report.basis
     rows = [
         ("receivers", ", ".join(basis["receivers"]), "whose journals were read; what one fetched later is left out"),

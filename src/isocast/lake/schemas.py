@@ -61,6 +61,7 @@ MESSAGES_SCHEMA = pa.schema(
         pa.field("key", pa.binary(), nullable=False),
         pa.field("payload", pa.binary(), nullable=False),
         pa.field("sent_ns", pa.int64(), nullable=False),
+        pa.field("shuffle_key", pa.binary(), nullable=False),
         *_RELEASE,
     ]
 )

@@ -45,7 +45,7 @@ class SourceFaults:
     """Collects what goes wrong while one piece is read."""
 
     def __init__(self, *, is_strict: bool) -> None:
-        """Strict: what nobody makes good is raised."""
+        """Strict: a fault that no other journal makes good is raised."""
         self.is_strict = is_strict
         self.found: list[SourceFault] = []
 
@@ -55,7 +55,7 @@ class SourceFaults:
             self.found.append(fault)
 
     def lost(self, fault: SourceFault) -> None:
-        """Nobody has it."""
+        """No journal has these messages: an error if strict, else noted."""
         if not self.is_strict:
             self.note(fault)
             return

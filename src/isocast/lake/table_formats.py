@@ -102,7 +102,7 @@ class Mirror:
 
 
 def mirror_of(name: str) -> Mirror:
-    """By its name; ConfigurationError for one that nobody knows."""
+    """By its name; ConfigurationError for an unknown one."""
     if name not in FORMATS:
         raise ConfigurationError("lake", "format", f'"{name}" is not one of {", ".join(FORMATS)}')
     return Mirror(name)
@@ -120,7 +120,7 @@ def _open(name: str, now: TableState) -> ForeignLog:
 
 
 def _mend(log: ForeignLog, now: TableState) -> None:
-    """Whatever it says: from what it lists to what there is."""
+    """Bring a log from the files that it lists to the files that there are."""
     if now.schema is None:
         if log.version is not None:
             log.forget()

@@ -11,6 +11,5 @@ are a function of what was posted.
     json_forms  the same as JSON has it
     life        an order's life: legal steps, and what is bound at each of them
     controls    what is refused before it can do harm: size, value, collar, rate, kill switches
-    entry       who is first inside a token: by arrival, by keyed shuffle over events, or nobody (batch)
     delivery    whether an exchange took the orders directed to it in the order of the sequence
 """

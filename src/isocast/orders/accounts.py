@@ -52,10 +52,13 @@ PSEUDONYM_SECRET_MIN: Final = 16
 _PSEUDONYM_BYTES: Final = 8
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _SYMBOL: Final = re.compile(r"[A-Z0-9][A-Z0-9.+=/^-]{0,11}")
-_SUM: Final = re.compile(r"(-?)([0-9]{1,15})(?:\.([0-9]{1,4}))? ?([A-Z]{3})")
+# Commas group thousands and nothing else: half of the world writes "5,00" for five.
+_SUM: Final = re.compile(r"(-?)([0-9]{1,15}|[0-9]{1,3}(?:,[0-9]{3}){1,4})(?:\.([0-9]{1,4}))? ?([A-Z]{3})")
+_COUNT: Final = re.compile(r"[0-9]{1,18}|[0-9]{1,3}(?:,[0-9]{3}){1,5}")
 _CASH, _SHARES = "cash:", "shares:"
 
 
+@lru_cache(4_096)
 def account_number(gateway: int, local: int) -> int:
     """The number, over all gateways, of an account of one."""
     if not 0 <= gateway < GATEWAYS_MAX or not 0 <= local < TRADERS_MAX:
@@ -112,11 +115,11 @@ def name_of(asset: str) -> str:
 
 def parse_sum(text: str) -> tuple[str, int]:
     """The asset and the price units of a sum such as 1250.50 USD; ValueError with what is wrong."""
-    found = _SUM.fullmatch(text.replace(",", ""))
+    found = _SUM.fullmatch(text)
     if found is None:
         raise ValueError(f"a sum has up to four decimals and a currency, such as '1250.50 USD', not {text!r}")
     sign, whole, part, currency = found.groups()
-    units = int(whole) * UNITS + int((part or "").ljust(4, "0"))
+    units = int(whole.replace(",", "")) * UNITS + int((part or "").ljust(4, "0"))
     return cash(currency), -units if sign else units
 
 
@@ -127,7 +130,7 @@ def parse_amount(text: str, asset: str) -> int:
         if other != asset:
             raise ValueError(f"{text} is no sum of {name_of(asset)}")
         return units
-    if not re.fullmatch(r"[0-9]{1,18}", text.replace(",", "")):
+    if not _COUNT.fullmatch(text):
         raise ValueError(f"a number of shares is a whole number, not {text!r}")
     return int(text.replace(",", ""))
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from isocast.orders.desk import Reason
+from isocast.orders.json_forms import price_text
 from isocast.orders.needs import Side
 
 __all__ = ["DEFAULT_LIMITS", "Block", "BlockScope", "ControlRefusal", "Limits", "RateLimit", "Wanted", "first_refusal"]
@@ -125,9 +126,11 @@ def first_refusal(
         return ControlRefusal(Reason.QUANTITY, f"a quantity of {wanted.quantity:,}: {most}")
     value = wanted.quantity * (wanted.price or 0)
     if limits.value and value > limits.value:
-        return ControlRefusal(Reason.VALUE, f"a value of {value:,} price units: at most {limits.value:,}")
-    if _is_outside(wanted, limits.collar_bp):
-        return ControlRefusal(Reason.COLLAR, f"more than {limits.collar_bp} basis points from {wanted.reference:,}")
+        return ControlRefusal(Reason.VALUE, f"a value of {price_text(value)}: at most {price_text(limits.value)}")
+    reference = wanted.reference
+    if reference is not None and _is_outside(wanted, reference, limits.collar_bp):
+        far = f"more than {limits.collar_bp} basis points from {price_text(reference)}"
+        return ControlRefusal(Reason.COLLAR, far)
     if not is_in_time:
         return ControlRefusal(Reason.RATE, f"more than {limits.rate:,} messages a second")
     if wanted.is_new and limits.open_orders and open_orders >= limits.open_orders:
@@ -139,10 +142,10 @@ def first_refusal(
     return None
 
 
-def _is_outside(wanted: Wanted, collar_bp: int) -> bool:
+def _is_outside(wanted: Wanted, reference: int, collar_bp: int) -> bool:
     """Whether a limit is too far on its aggressive side; integers, rounded inwards."""
-    if not collar_bp or not wanted.is_limit or wanted.reference is None or wanted.price is None:
+    if not collar_bp or not wanted.is_limit or wanted.price is None:
         return False
     if wanted.side is Side.BUY:
-        return wanted.price * _BASIS > wanted.reference * (_BASIS + collar_bp)
-    return wanted.price * _BASIS < wanted.reference * (_BASIS - collar_bp)
+        return wanted.price * _BASIS > reference * (_BASIS + collar_bp)
+    return wanted.price * _BASIS < reference * (_BASIS - collar_bp)

@@ -110,6 +110,16 @@ class NewOrder(NamedTuple):
     """A broker's customer, who never trades with himself; 0 for a trader of one's own."""
 
 
+class Unchanged(NamedTuple):
+    """What a change says of its order, or a TAKE of itself, and does not choose: FIX messages say it."""
+
+    symbol: str
+    side: Side
+    kind: OrderKind | None = None
+    lifetime: Lifetime | None = None
+    """None, for either: it says nothing of it."""
+
+
 class CancelRequest(NamedTuple):
     """An order shrinks by `quantity`, or goes when that is 0."""
 
@@ -117,16 +127,7 @@ class CancelRequest(NamedTuple):
     original_id: str
     """The client id of the order, or of the last replace that changed it."""
     quantity: int = 0
-
-
-class Unchanged(NamedTuple):
-    """What a replace says of its order, or a TAKE of itself, and does not choose: a FIX message says all of it."""
-
-    symbol: str
-    side: Side
-    kind: OrderKind
-    lifetime: Lifetime | None = None
-    """None: it says nothing of it."""
+    unchanged: Unchanged | None = None
 
 
 class ReplaceRequest(NamedTuple):
@@ -230,7 +231,7 @@ class OrderStatus(StrEnum):
         return self in _FINAL
 
 
-_FINAL: Final = (OrderStatus.FILLED, OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUSED)
+_FINAL: Final = frozenset((OrderStatus.FILLED, OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUSED))
 
 
 class ReportKind(StrEnum):
@@ -440,10 +441,13 @@ class Desk(Protocol):
     """A gateway, as its ways in see it. Every method that is async may wait for the disk or the market."""
 
     async def log_in(self, name: str, password: str, address: str) -> Login | None:
-        """Who this is; None, after the same time, for an unknown name and for a wrong password, or too many tries."""
+        """Who this is; None, after the same time, for an unknown name and for a wrong password, or too many tries.
+
+        LedgerError, here and below, while the books cannot be asked.
+        """
 
     async def log_in_by_token(self, token: str, address: str) -> Login | None:
-        """The same for an API token or a session token."""
+        """The same for an API token or a session token; LedgerError while the database cannot be asked."""
 
     async def log_out(self, login: Login, *, cancels: bool) -> None:
         """A session ends; with `cancels` all live orders that it entered are cancelled after its grace."""

@@ -86,11 +86,14 @@ _SUM: Final = re.compile(r"(-?)([0-9]{1,40})(?:\.([0-9]{1,4}))?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OFFSET: Final = re.compile(r"(?:[zZ]|[+-][0-9]{2}:?[0-9]{2})$")
 _EXACT_MAX: Final = 1 << 53
+_TEXTS_KEPT: Final = 4_096
+"""Prices and their texts that are known without reading or writing them again: most orders are at a few prices."""
 
 
 # ---- prices, sums and instants
 
 
+@lru_cache(_TEXTS_KEPT)
 def price_text(units: int) -> str:
     """Price units as people write them, with two decimals or four."""
     whole, part = divmod(abs(units), UNITS)
@@ -98,6 +101,7 @@ def price_text(units: int) -> str:
     return f"{'-' if units < 0 else ''}{whole}.{decimals.removesuffix('00')}"
 
 
+@lru_cache(_TEXTS_KEPT)
 def read_price(text: str) -> int:
     """The price units of a text such as 10.05; ValueError, which says what is wanted, for anything else."""
     found = _PRICE.fullmatch(text)
@@ -152,7 +156,8 @@ def read_until(text: str) -> int:
     except (ValueError, OverflowError):
         found = -1
     if not 0 <= found < 1 << 63:
-        raise ValueError(f"must be an instant of ISO 8601 with its offset, such as {example}, not {text[:40]!r}")
+        form = f"an instant of ISO 8601 with its offset, from 1970 to 2262, such as {example}"
+        raise ValueError(f"must be {form}, not {text[:40]!r}")
     return found
 
 
@@ -216,16 +221,16 @@ def _priced(units: int | None) -> str | None:
 
 
 def order_of(body: Mapping[str, Any]) -> NewOrder:
-    """An order of a body whose fields were read: prices in units, instants in nanoseconds."""
+    """An order of a body whose fields were read: prices in units, instants in nanoseconds, choices as they are here."""
     return NewOrder(
         client_id=body["client_id"],
         symbol=body["symbol"],
-        side=Side(body["side"]),
+        side=body["side"],
         quantity=body["quantity"],
-        kind=OrderKind(body["kind"]),
+        kind=body["kind"],
         price=body["price"],
         trigger=body["trigger"],
-        lifetime=Lifetime(body["lifetime"]),
+        lifetime=body["lifetime"],
         until=body["until"],
         is_post_only=body["post_only"],
         display=body["display"],
@@ -289,15 +294,15 @@ def report_fields(report: TradeReport) -> dict[str, Any]:
     return {
         "number": report.number,
         "account": report.account,
-        "kind": report.kind.value,
-        "status": report.status.value,
+        "kind": str(report.kind),
+        "status": str(report.status),
         "client_id": report.client_id,
         "original_id": report.original_id,
         "order": str(report.order),
         "symbol": report.symbol,
-        "side": report.side.value,
-        "order_kind": report.kind_of_order.value,
-        "lifetime": report.lifetime.value,
+        "side": str(report.side),
+        "order_kind": str(report.kind_of_order),
+        "lifetime": str(report.lifetime),
         "quantity": report.quantity,
         "filled": report.filled,
         "filled_value": price_text(report.filled_value),

@@ -422,7 +422,6 @@ class Ledger:
         return Reservation(account, asset, bound + amount)
 
     def _check(self, entry: Entry, account: int, asset: str, balance: Balance) -> None:
-        before = self.balance(account, asset)
         available, reserved = balance
         if not (-AMOUNT_MAX < available < AMOUNT_MAX and -AMOUNT_MAX < reserved < AMOUNT_MAX):
             raise LedgerError(LedgerFault.AMOUNT, f"account {account} would have more {asset} than can be counted")
@@ -432,6 +431,7 @@ class Ledger:
             raise LedgerError(
                 LedgerFault.FROZEN, f"account {account} is frozen: isocast accounts freeze --lift ends it"
             )
+        before = self.balance(account, asset)
         least = -self._limits.get((account, asset), 0)
         is_binding = entry.kind is EntryKind.CORRECTION
         if not is_binding and available < least and available < before.available:

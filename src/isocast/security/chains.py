@@ -10,7 +10,8 @@ The seed is the source's alone and lies beside its outbox, so that a restart can
 The salt is drawn at each start and travels in the payload: every start begins chains of its own. A source that was set
 back to an earlier moment, and so gives a number again, hangs it on a link that nobody has seen.
 
-The base key is that of `sealing`: a disclosed link travels in the clear, and opens nothing for whoever is no receiver.
+The base key is that of `sealing`, and of the generation that the salt names: a disclosed link travels in the clear, and
+opens nothing for whoever is no receiver, or is none any more. Another generation is another salt, and so another chain.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import NoReturn
 
 from isocast.ring.disclosures import CHAIN_LENGTH, chain_of, link_before
 from isocast.security.keys import KEY_BYTES, SecretKey
-from isocast.security.sealing import SALT_BYTES, Opened, base_key, is_committed, open_with, seal_with
+from isocast.security.sealing import SALT_BYTES, Generations, Opened, is_committed, open_with, seal_with
 from isocast.terms.errors import ForgeryError, LocalProtocolError, StrangerError
 from isocast.terms.ids import Label, NodeId
 
@@ -34,6 +35,9 @@ _KEYED = Struct(">32s16sQQ")
 _INCARNATION_BITS = 32
 _CHAINS_KEPT = 16
 """Chains whose links are remembered: those in use, and what a restart or a late disclosure needs; 32 KiB each."""
+_SALTS_KEPT = 1_024
+"""Of which an opener remembers the base keys: a source could draw a salt for each message."""
+_NONE_BROUGHT = Generations()
 
 
 def _seal_key(link: bytes, base: bytes, salt: bytes, label: tuple[NodeId, int]) -> bytes:
@@ -44,16 +48,30 @@ class ChainSealer:
     """Seals the payloads of one incarnation of a source in one stripe, and has the links that open them."""
 
     def __init__(
-        self, secret: SecretKey, seed: bytes, source: NodeId, stripe: int, salt: bytes, sealed: Mapping[int, bytes]
+        self,
+        secret: SecretKey,
+        seed: bytes,
+        source: NodeId,
+        stripe: int,
+        salt: bytes,
+        sealed: Mapping[int, bytes],
+        generations: Generations | None = None,
     ) -> None:
-        """`seed`: the source's own; `salt`: random, new at each start; `sealed`: what its outbox holds, by number."""
+        """`seed`: the source's own; `salt`: random, new at each start; `sealed`: what its outbox holds, by number.
+
+        `generations`: what is sealed is of the one that is current then; None: there are none, and none is named.
+        """
         if len(salt) != SALT_BYTES or len(seed) != KEY_BYTES:
             raise LocalProtocolError(f"a salt has {SALT_BYTES} bytes and a seed {KEY_BYTES}")
         self._seed = seed
-        self._base = base_key(secret, source >> _INCARNATION_BITS, stripe)
+        self._secret = secret
+        self._generations = generations
+        self._generation = b""
+        """Of which the next two are."""
+        self._sealing, self._base = salt, b""
         self._source = source
         self._stripe = stripe
-        self._salt = salt
+        self._drawn = salt
         self._last = 0
         self._firsts: list[int] = []
         """Where another salt begins, and which: the outbox of each start before this one, and this one."""
@@ -75,9 +93,18 @@ class ChainSealer:
             raise LocalProtocolError(f"source {self._source} does not seal for source {source} in stripe {stripe}")
         if number <= self._last:
             raise LocalProtocolError(f"message {number} comes after {self._last}: a seal is made once")
-        self._note(number, self._salt)
-        key = _seal_key(self._link(number, self._salt), self._base, self._salt, label)
-        return seal_with(key, self._salt, stripe, label, payload)
+        generations = self._generations or _NONE_BROUGHT
+        if self._generation != generations.current:
+            self._turn(generations)
+        salt = self._sealing
+        self._note(number, salt)
+        return seal_with(_seal_key(self._link(number, salt), self._base, salt, label), salt, stripe, label, payload)
+
+    def _turn(self, generations: Generations) -> None:
+        """Seal by what is current: at the start, and when a roster brought another core key."""
+        self._generation = generations.current
+        self._sealing = self._drawn if self._generations is None else generations.salt(self._drawn)
+        self._base = generations.base_key(self._secret, self._source >> _INCARNATION_BITS, self._stripe, self._sealing)
 
     def links(self, first: int, last: int) -> list[tuple[int, bytes]]:
         """The fewest links that open every message from `first` to `last`, as far as their salts are known."""
@@ -117,21 +144,32 @@ class ChainSealer:
 class ChainOpener:
     """Opens payloads of all sources by the links that these disclosed: before that, not even a trusted receiver can."""
 
-    def __init__(self, sources: Mapping[int, SecretKey], stripe: int) -> None:
-        """Keys by source number."""
+    def __init__(self, sources: Mapping[int, SecretKey], stripe: int, generations: Generations | None = None) -> None:
+        """Keys by source number, and the generations that are known; None: nobody names any."""
         self._sources = dict(sources)
         self._stripe = stripe
-        self._bases: dict[int, bytes] = {}
+        self._are_named = generations is not None
+        self._generations = generations or _NONE_BROUGHT
+        self._known = self._generations.known
+        self._bases: dict[tuple[int, bytes], bytes] = {}
+
+    def knows(self, _: int, __: tuple[NodeId, int], sealed: bytes) -> bool:
+        """Whether a payload is of a generation that is known here: no other is to be heard."""
+        return not self._are_named or self._generations.names(sealed)
 
     def _key(self, label: tuple[NodeId, int], link: bytes, sealed: bytes) -> bytes:
-        number = label[0] >> _INCARNATION_BITS
-        base = self._bases.get(number)
+        number, salt = label[0] >> _INCARNATION_BITS, sealed[:SALT_BYTES]
+        if self._known is not self._generations.known or len(self._bases) >= _SALTS_KEPT:
+            self._known = self._generations.known
+            self._bases.clear()
+        base = self._bases.get((number, salt))
         if base is None:
             secret = self._sources.get(number)
             if secret is None:
                 raise StrangerError(f"no key of source {number}")
-            base = self._bases[number] = base_key(secret, number, self._stripe)
-        return _seal_key(link, base, sealed[:SALT_BYTES], label)
+            base = self._generations.base_key(secret, number, self._stripe, salt)
+            self._bases[number, salt] = base
+        return _seal_key(link, base, salt, label)
 
     def fits(self, label: tuple[NodeId, int], link: bytes, sealed: bytes) -> bool:
         """Whether a link opens a sealed payload, by what that commits to."""

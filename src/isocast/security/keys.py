@@ -45,6 +45,10 @@ class Purpose(Enum):
     """What the keys of a period's services are derived from (`subscriptions`)."""
     GENERATION = b"isocast generati"
     """What a core key adds to the tag keys of sources: whoever lacks it cannot make them."""
+    SEAL_GENERATION = b"isocast seal gen"
+    """What a core key adds to the seals of sources, and the name of that generation."""
+    FORMER = b"isocast former"
+    """The AEAD by which a roster hands on the core keys before its own."""
     FINGERPRINT = b"isocast print"
     """What people compare to see that two files hold the same key."""
 

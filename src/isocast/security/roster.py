@@ -5,8 +5,9 @@ after the one before and names that one's digest, so that rosters are a chain wi
 public key away at once, signed by the root or by a key that can do nothing else.
 
     roster      "ICRO" | version 1 | length of the body 4 | body | signature of the root 64, or nothing: not signed yet
-    body        root 32 | serial 8 | digest of the one before 32 | revoke key 32 | name | pins of the CA | ephemeral key
-                | how many members 4 | members, by id | how many revoked keys 4 | revoked keys 32 each, ascending
+    body        root 32 | serial 8 | digest of the one before 32 | revoke key 32 | name | pins of the CA
+                | ephemeral key, and behind it the core keys before, sealed | how many members 4 | members, by id
+                | how many revoked keys 4 | revoked keys 32 each, ascending
     member      id 8 | role 1 | from 8 | until 8 | public key 32 | exchange key 32 | name | pins
                 | sealed core key | how many stripes 1 | stripes 2 each, ascending
     revocation  "ICRV" | version 1 | market 32 | id 8 | public key 32 | time 8 | by 1 | signature 64
@@ -14,7 +15,8 @@ public key away at once, signed by the root or by a key that can do nothing else
 A control entry puts a roster into force: its subject is the serial, its body the digest 32 | effective token 8,
 little-endian as all of a packet.
 
-Integers are big-endian; a name, pins, an ephemeral or sealed key have their length before them, in one byte. A pin is
+Integers are big-endian; a name, pins, an ephemeral key with what follows it and a sealed key have their length before
+them, in one byte. A pin is
 the SHA-256 of a certificate; two are together while a certificate is renewed, the newest first. Every roster has one
 spelling. Sources are listed without their incarnation.
 """
@@ -44,6 +46,7 @@ from isocast.wire.packets import ControlEntry, ControlKind
 from isocast.wire.signing import SignedKind
 
 __all__ = [
+    "FORMER_MAX",
     "MEMBERS_MAX",
     "NAME_MAX",
     "NO_ROSTER",
@@ -75,6 +78,8 @@ PINS_MAX: Final = 2
 STRIPES_MAX: Final = 255
 ROSTER_BYTES_MAX: Final = 10 << 20
 """10,000 members of at most 900 bytes and as many revoked keys; what is longer is not even looked at."""
+FORMER_MAX: Final = 6
+"""Core keys before its own that a roster hands on: with the ephemeral key as many as one length of a byte can say."""
 NO_ROSTER: Final = bytes(32)
 """What the first roster names as the one before."""
 
@@ -83,6 +88,7 @@ _ROSTER_MAGIC = b"ICRO"
 _REVOCATION_MAGIC = b"ICRV"
 _DIGEST_BYTES = 32
 _SEALED_CORE_BYTES = 48
+_FORMER_LENGTHS = (0, *(16 + 32 * count for count in range(FORMER_MAX + 1)))
 _FRAME = Struct(">4sBI")
 _HEAD = Struct(">32sQ32s32s")
 _MEMBER = Struct(">QBQQ32s32s")
@@ -165,6 +171,8 @@ class Roster:
     """SHA-256 of each certificate of the market's CA, the newest first; empty: none is pinned."""
     ephemeral: bytes = b""
     """The public key that sealed the core key to the members; empty: it is not sealed here."""
+    former: bytes = b""
+    """The core keys before this one, sealed under it, the newest first; empty: none are handed on."""
 
     def __post_init__(self) -> None:
         """LocalProtocolError for a roster that nobody could read back."""
@@ -183,7 +191,10 @@ class Roster:
         return b"".join(
             (
                 _HEAD.pack(self.root, self.serial, self.previous, self.revoke_key),
-                *(_counted(field) for field in (self.name.encode(), b"".join(self.authorities), self.ephemeral)),
+                *(
+                    _counted(field)
+                    for field in (self.name.encode(), b"".join(self.authorities), self.ephemeral + self.former)
+                ),
                 _COUNT.pack(len(self.members)),
                 *map(_member_bytes, self.members),
                 _COUNT.pack(len(self.revoked)),
@@ -271,6 +282,8 @@ def _fault(roster: Roster) -> str:
         return f"the CA has up to {PINS_MAX} pins of 32 bytes, each once"
     if len(roster.ephemeral) not in (0, IDENTITY_BYTES):
         return "an ephemeral key has 32 bytes, or none"
+    if len(roster.former) not in _FORMER_LENGTHS or (roster.former and not roster.ephemeral):
+        return f"up to {FORMER_MAX} core keys are handed on, behind an ephemeral key"
     if len(roster.members) > MEMBERS_MAX or len(roster.revoked) > REVOKED_MAX:
         return f"a roster has at most {MEMBERS_MAX:,} members and {REVOKED_MAX:,} revoked keys"
     if any(len(key) != IDENTITY_BYTES for key in roster.revoked) or not _ascends(roster.revoked):
@@ -396,7 +409,7 @@ def _read_body(body: bytes) -> Roster:
     reader = _Reader(body)
     try:
         root, serial, previous, revoke_key = reader.take(_HEAD)
-        name, authorities, ephemeral = reader.counted(), reader.pins(), reader.counted()
+        name, authorities, keys = reader.counted(), reader.pins(), reader.counted()
         count = reader.count()
         if count > MEMBERS_MAX:
             raise RosterError(f"this is no roster: {count:,} members, and {MEMBERS_MAX:,} are the most")
@@ -414,7 +427,8 @@ def _read_body(body: bytes) -> Roster:
             previous=bytes(previous),
             revoked=revoked,
             authorities=authorities,
-            ephemeral=ephemeral,
+            ephemeral=keys[:IDENTITY_BYTES],
+            former=keys[IDENTITY_BYTES:],
         )
     except (error, IndexError, ValueError, LocalProtocolError) as reason:
         raise RosterError(f"this is no roster: {reason}; copy it again from where it was signed") from None

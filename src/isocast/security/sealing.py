@@ -3,7 +3,8 @@
 Every message has a key of its own, so that one key says nothing of another message, and can be shown to everybody once
 the message is out:
 
-    base key          `derive(source key, SEAL, source number, stripe)`
+    base key          `derive(source key, SEAL, source number, stripe)`; where a roster brought a core key, of that
+                      BLAKE2b-256 keyed with `derive(core key, SEAL_GENERATION, source number, stripe)`
     seal key          BLAKE2b-256 keyed with the base key: salt 16 | source id 8 | number 8
     commitment        BLAKE2b-256 of the seal key
     sealed payload    salt 16 | commitment 32 | ciphertext | tag 16
@@ -22,7 +23,7 @@ bytes, which a token's digest covers, are this content and no other (`seal_with`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
@@ -39,6 +40,7 @@ __all__ = [
     "COMMITMENT_BYTES",
     "SALT_BYTES",
     "SEAL_TAG_BYTES",
+    "Generations",
     "Opened",
     "Opener",
     "Sealer",
@@ -50,14 +52,21 @@ __all__ = [
 ]
 
 SALT_BYTES: Final = 16
-"""Drawn at each start: two starts of one source share a salt once in 2^64 of them."""
+"""The name of a generation, and 12 that are drawn at each start: two starts of one source share a salt once in 2^48 of
+them."""
+_NAME_BYTES = 4
+_FIRST = bytes(_NAME_BYTES)
+"""The name of the generation that the market began with."""
 COMMITMENT_BYTES: Final = 32
 """Two keys with one commitment are a collision of BLAKE2b-256: 2^128 attempts."""
 SEAL_TAG_BYTES: Final = 16
 
+_SALTS_KEPT = 4_096
+"""Of which an opener remembers the keys: a source could draw a salt for each message."""
+
 _NONCE = Struct(">IQ")
 _ASSOCIATED = Struct(">HQQ")
-_KEYED = Struct(">16sQQ")
+_LABEL = Struct(">QQ")
 _COMMITTING = blake2b(digest_size=COMMITMENT_BYTES, person=b"isocast commit")
 _CIPHER_AT = SALT_BYTES + COMMITMENT_BYTES
 _LEAST_BYTES = _CIPHER_AT + SEAL_TAG_BYTES
@@ -74,21 +83,60 @@ class Opened(NamedTuple):
     """Of this message alone: it may be published once the message is."""
 
 
-def base_key(secret: SecretKey, number: int, stripe: int) -> bytes:
-    """Of a source's seals in one stripe: two sources given the same file, or two stripes, share none."""
-    return secret.derive(Purpose.SEAL, source_id(number, 0), stripe)
+def base_key(secret: SecretKey, number: int, stripe: int, generation: SecretKey | None = None) -> bytes:
+    """Of a source's seals in one stripe and generation: two sources given the same file, or two stripes, share none."""
+    source = source_id(number, 0)
+    base = secret.derive(Purpose.SEAL, source, stripe)
+    if generation is None:
+        return base
+    added = generation.derive(Purpose.SEAL_GENERATION, source, stripe)
+    return blake2b(base, digest_size=KEY_BYTES, key=added, person=Purpose.SEAL_GENERATION.value).digest()
 
 
-def _keyed(secret: SecretKey, number: int, stripe: int) -> blake2b:
-    """What makes the seal keys of one source and stripe: a hash that knows its key already is copied, not made."""
-    return blake2b(digest_size=KEY_BYTES, key=base_key(secret, number, stripe))
+class Generations:
+    """The core keys that rosters brought, as far as seals go: which are known, and by which one seals now."""
+
+    def __init__(self, known: Iterable[SecretKey] = (), current: SecretKey | None = None) -> None:
+        """`current`: None is the generation to which no roster brought anything; it is always known."""
+        self.known: Mapping[bytes, SecretKey | None] = {}
+        """By name: another mapping after each change."""
+        self.current = _FIRST
+        """The name of the one by which one seals."""
+        self.turn(known, current)
+
+    def turn(self, known: Iterable[SecretKey], current: SecretKey | None) -> None:
+        """Know these from now on, and seal by this one."""
+        keys = [*known, *(() if current is None else (current,))]
+        self.known = {_FIRST: None, **{_name(key): key for key in keys}}
+        self.current = _FIRST if current is None else _name(current)
+
+    def names(self, sealed: bytes) -> bool:
+        """Whether a sealed payload names one that is known."""
+        return sealed[:_NAME_BYTES] in self.known
+
+    def base_key(self, secret: SecretKey, number: int, stripe: int, salt: bytes) -> bytes:
+        """Of a source's seals in one stripe, of the generation that a salt names: the first, where it names none."""
+        return base_key(secret, number, stripe, self.known.get(salt[:_NAME_BYTES]))
+
+    def salt(self, drawn: bytes) -> bytes:
+        """The salt of what is sealed now, by a start that drew these bytes."""
+        return self.current + drawn[_NAME_BYTES:]
+
+    def __repr__(self) -> str:
+        return f"Generations({len(self.known)}, sealing by {self.current.hex()})"
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        raise TypeError("generations are not pickled or copied")
 
 
-def _seal_key(keyed: blake2b, salt: bytes, source: NodeId, number: int) -> bytes:
-    """The key of one message."""
-    made = keyed.copy()
-    made.update(_KEYED.pack(salt, source, number))
-    return made.digest()
+def _name(generation: SecretKey) -> bytes:
+    """What its salts begin with; it says nothing of the key."""
+    return generation.derive(Purpose.SEAL_GENERATION, 0)[:_NAME_BYTES]
+
+
+def _keyed(base: bytes, salt: bytes) -> blake2b:
+    """What makes the seal keys of a base key and a salt: a hash that knows both already is copied, not made."""
+    return blake2b(salt, digest_size=KEY_BYTES, key=base)
 
 
 def commitment(key: bytes) -> bytes:
@@ -130,15 +178,21 @@ def open_with(key: bytes, stripe: int, label: tuple[NodeId, int], sealed: bytes)
 class Sealer:
     """Seals the payloads of one source from one start on, each number once, in rising order."""
 
-    def __init__(self, secret: SecretKey, number: int, salt: bytes) -> None:
-        """`secret` of the source's own file; `number` of the source; `salt`: random, new at each start."""
+    def __init__(self, secret: SecretKey, number: int, salt: bytes, generations: Generations | None = None) -> None:
+        """`secret` of the source's own file; `number` of the source; `salt`: random, new at each start.
+
+        `generations`: what is sealed is of the one that is current then; None: there are none, and none is named.
+        """
         if len(salt) != SALT_BYTES:
             raise LocalProtocolError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
         self._secret = secret
         self._number = number
-        self._salt = salt
+        self._salt = self._drawn = salt
+        self._generations = generations
+        self._generation = _FIRST
         self._keyed: dict[int, blake2b] = {}
         self._last: dict[tuple[int, int], int] = {}
+        self._turn()
 
     def seal(self, stripe: int, label: Label, payload: bytes) -> bytes:
         """The sealed payload of this label; LocalProtocolError for another source's, or one already sealed."""
@@ -148,10 +202,26 @@ class Sealer:
         if number <= self._last.get((stripe, source), -1):
             raise LocalProtocolError(f"message {number} comes after {self._last[stripe, source]}: a seal is made once")
         self._last[stripe, source] = number
+        if self._generations is not None and self._generation != self._generations.current:
+            self._turn()
         keyed = self._keyed.get(stripe)
         if keyed is None:
-            keyed = self._keyed[stripe] = _keyed(self._secret, self._number, stripe)
-        return seal_with(_seal_key(keyed, self._salt, source, number), self._salt, stripe, label, payload)
+            keyed = self._keyed[stripe] = _keyed(self._base(stripe), self._salt)
+        made = keyed.copy()
+        made.update(_LABEL.pack(source, number))
+        return seal_with(made.digest(), self._salt, stripe, label, payload)
+
+    def _base(self, stripe: int) -> bytes:
+        if self._generations is None:
+            return base_key(self._secret, self._number, stripe)
+        return self._generations.base_key(self._secret, self._number, stripe, self._salt)
+
+    def _turn(self) -> None:
+        """A roster brought another core key."""
+        if self._generations is not None:
+            self._generation = self._generations.current
+            self._salt = self._generations.salt(self._drawn)
+            self._keyed.clear()
 
     def __repr__(self) -> str:
         return f"Sealer(source {self._number})"
@@ -163,24 +233,72 @@ class Sealer:
 class Opener:
     """Opens payloads of all sources; only a trusted receiver has one, and uses it at release."""
 
-    def __init__(self, sources: Mapping[int, SecretKey]) -> None:
-        """Keys by source number."""
+    def __init__(self, sources: Mapping[int, SecretKey], generations: Generations | None = None) -> None:
+        """Keys by source number, and the generations that are known; None: nobody names any."""
         self._sources = dict(sources)
-        self._keyed: dict[tuple[int, int], blake2b] = {}
+        self._are_named = generations is not None
+        self._generations = generations or Generations()
+        self._known = self._generations.known
+        self._keyed: dict[tuple[int, int, bytes], blake2b] = {}
 
     def open(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> Opened:
         """What was sealed under this label; ForgeryError for anything else, StrangerError without its source's key."""
-        source, number = label
-        keyed = self._keyed.get((source >> _INCARNATION_BITS, stripe))
-        if keyed is None:
-            keyed = self._new_keyed(source >> _INCARNATION_BITS, stripe)
-        return open_with(_seal_key(keyed, sealed[:SALT_BYTES], source, number), stripe, label, sealed)
+        key = self._key(stripe, label, sealed)
+        try:
+            return open_with(key, stripe, label, sealed)
+        except ForgeryError:
+            # It may name a generation and be of the first: sites that do not know the name open it by that.
+            first = self._first_key(label, stripe, sealed)
+            if first == key or not is_committed(first, sealed):
+                raise
+        return open_with(first, stripe, label, sealed)
 
-    def _new_keyed(self, number: int, stripe: int) -> blake2b:
+    def knows(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> bool:
+        """Whether a payload is of a generation that is known here: no other is to be heard.
+
+        Else sites that know a roster and sites that do not yet would find different things in it. What commits to a key
+        of the first generation is of that, whatever it names: versions before this one named none.
+        """
+        if not self._are_named or self._generations.names(sealed):
+            return True
+        try:
+            return is_committed(self._first_key(label, stripe, sealed), sealed)
+        except StrangerError:
+            return False
+
+    def _first_key(self, label: tuple[NodeId, int], stripe: int, sealed: bytes) -> bytes:
+        """The seal key of one message, if it is of the first generation."""
+        number = label[0] >> _INCARNATION_BITS
+        made = _keyed(base_key(self._secret(number), number, stripe), sealed[:SALT_BYTES])
+        made.update(_LABEL.pack(*label))
+        return made.digest()
+
+    def _secret(self, number: int) -> SecretKey:
         secret = self._sources.get(number)
         if secret is None:
             raise StrangerError(f"no key of source {number}")
-        keyed = self._keyed[number, stripe] = _keyed(secret, number, stripe)
+        return secret
+
+    def _key(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> bytes:
+        """The seal key of one message."""
+        source, number = label
+        if self._known is not self._generations.known:
+            self._known = self._generations.known
+            self._keyed.clear()
+        salt = sealed[:SALT_BYTES]
+        keyed = self._keyed.get((source >> _INCARNATION_BITS, stripe, salt))
+        if keyed is None:
+            keyed = self._new_keyed(source >> _INCARNATION_BITS, stripe, salt)
+        made = keyed.copy()
+        made.update(_LABEL.pack(source, number))
+        return made.digest()
+
+    def _new_keyed(self, number: int, stripe: int, salt: bytes) -> blake2b:
+        secret = self._secret(number)
+        if len(self._keyed) >= _SALTS_KEPT:
+            self._keyed.clear()
+        keyed = _keyed(self._generations.base_key(secret, number, stripe, salt), salt)
+        self._keyed[number, stripe, salt] = keyed
         return keyed
 
     def __repr__(self) -> str:

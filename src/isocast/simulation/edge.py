@@ -616,7 +616,7 @@ class EdgeWorld:
         return found
 
     def _can_follow(self, node: NodeId, customer: Customer) -> bool:
-        """Everybody needs somebody who has everything; grade latest asks nobody for the past."""
+        """Whether a node that has everything serves this customer; grade latest asks for nothing that is past."""
         settings, told = customer.settings, customer.snapshot()
         newest = max([journal.next_sequence for journal in self.journals.values()])
         if settings.grade is not Grade.LATEST and not told.joined:

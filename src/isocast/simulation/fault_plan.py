@@ -14,7 +14,7 @@ from isocast.terms.quantities import suggestion
 from isocast.terms.toml_files import Faults, Values, read_list
 from isocast.terms.topology import City, city
 
-__all__ = ["ATTACKS", "BYZANTINE", "ROSTER_FAULTS", "Fault", "Roster", "read_faults"]
+__all__ = ["ATTACKS", "BYZANTINE", "ROSTER_FAULTS", "Fault", "FaultTargets", "read_faults"]
 
 _NEEDS: dict[str, tuple[str, ...]] = {
     "crash": ("sites",),
@@ -107,7 +107,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Roster:
+class FaultTargets:
     """Whom a fault may name."""
 
     file: str
@@ -176,7 +176,7 @@ class Roster:
         return made[role](number) if role in made else number
 
 
-def read_faults(tables: object, roster: Roster) -> tuple[Fault, ...]:
+def read_faults(tables: object, roster: FaultTargets) -> tuple[Fault, ...]:
     """All `[[faults]]` tables, in the order of the file."""
     faults = Faults(roster.file, collect=False)
     read = read_list({"faults": tables}, FAULT_TABLE, faults)
@@ -186,14 +186,14 @@ def read_faults(tables: object, roster: Roster) -> tuple[Fault, ...]:
     return tuple(_fault(values, later) for values in read)
 
 
-def _added(tables: list[Values], roster: Roster) -> tuple[int, ...]:
+def _added(tables: list[Values], roster: FaultTargets) -> tuple[int, ...]:
     """The numbers of all sites that come later."""
     named = [values.items("sites") for values in tables if values.text("kind") == "add"]
     added = [item for items in named for item in items if isinstance(item, int)]
     return tuple([number for number in added if roster.sites < number < FIRST_SERVER])
 
 
-def _fault(values: Values, roster: Roster) -> Fault:
+def _fault(values: Values, roster: FaultTargets) -> Fault:
     kind = values.text("kind")
     for key in _NEEDS[kind]:
         if key not in values:
@@ -246,7 +246,7 @@ def _end(values: Values) -> int:
     return until
 
 
-def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
+def _sites(values: Values, roster: FaultTargets) -> tuple[NodeId, ...]:
     if "sites" not in values:
         return ()
     nodes = tuple(roster.node(values, "sites", item) for item in values.items("sites"))
@@ -263,7 +263,7 @@ def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
     return nodes
 
 
-def _forwarders(roster: Roster) -> tuple[NodeId, ...]:
+def _forwarders(roster: FaultTargets) -> tuple[NodeId, ...]:
     return roster.edge.secondary_source_nodes(roster.sources)
 
 
@@ -271,7 +271,7 @@ def _votes(node: NodeId) -> bool:
     return is_site(node) or is_server(node)
 
 
-def _check_changes(values: Values, nodes: tuple[NodeId, ...], roster: Roster) -> None:
+def _check_changes(values: Values, nodes: tuple[NodeId, ...], roster: FaultTargets) -> None:
     """Planned changes, and lies, are of primary receivers; whoever is added has a number that nobody had."""
     kind = values.text("kind")
     if kind in ("forge", "usurp") and any(node in roster.tree.secondary_sites or not _votes(node) for node in nodes):
@@ -288,7 +288,7 @@ def _check_changes(values: Values, nodes: tuple[NodeId, ...], roster: Roster) ->
         raise values.error("sites", f"must name at least {UNIVERSE_MIN}: they are U from then on")
 
 
-def _groups(values: Values, kind: str, roster: Roster) -> tuple[tuple[NodeId, ...], ...]:
+def _groups(values: Values, kind: str, roster: FaultTargets) -> tuple[tuple[NodeId, ...], ...]:
     if "groups" not in values:
         return ()
     groups = []

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 
 from isocast.checks.facts import (
+    AgreedTrade,
     FloorBusted,
     FloorConfirmed,
     FloorCut,
@@ -20,7 +21,6 @@ from isocast.checks.facts import (
     FloorReported,
     FloorStepped,
     FloorTold,
-    FloorTrade,
 )
 from isocast.floor.arbiter import (
     Arbiter,
@@ -103,11 +103,11 @@ class _Desk:
     """Reports that have not reached the source."""
 
 
-def _trade(trade: Trade) -> FloorTrade:
-    return FloorTrade(*trade[:6])
+def _trade(trade: Trade) -> AgreedTrade:
+    return AgreedTrade(*trade[:6])
 
 
-def _trades(trades: tuple[Trade, ...]) -> tuple[FloorTrade, ...]:
+def _trades(trades: tuple[Trade, ...]) -> tuple[AgreedTrade, ...]:
     return tuple([_trade(trade) for trade in trades])
 
 
@@ -227,11 +227,11 @@ class FloorWorld:
             author = (data.sender >> 32) - self.world.scenario.sources
             sequence = token.first_sequence + place
             messages += [
-                FloorMessage(sequence, one.topic, one.payload, author if author > 0 else None)
+                FloorMessage(sequence, one.topic, one.payload, entry.shuffle_key, author if author > 0 else None)
                 for one in read_opaque_or_none(data.payload) or ()
             ]
             if len(printed(CODE, data.payload)):
-                messages.append(FloorMessage(sequence, tape_topic(CODE), data.payload))
+                messages.append(FloorMessage(sequence, tape_topic(CODE), data.payload, entry.shuffle_key))
         event = TokenReleased(
             token.token_number,
             token.instant,

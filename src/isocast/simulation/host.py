@@ -18,7 +18,7 @@ from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
 
 if TYPE_CHECKING:
-    from isocast.simulation.witness import Witness
+    from isocast.simulation.witness import NodeWitness
 
 __all__ = ["Clock", "Doom", "Ordinary", "SimulatedHost"]
 
@@ -123,7 +123,7 @@ class SimulatedHost:
         self.wake_lateness_ns = 0
         """Mean of an exponential delay between a timer's instant and the machine's step."""
         self.wake_random: Random | None = None
-        self.witness: Witness | None = None
+        self.witness: NodeWitness | None = None
         self.doom: Doom | None = None
         self._agenda = agenda
         self._perform = perform

@@ -25,10 +25,10 @@ from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.nodes.stripe_sender import ArchiveStripe, PartReleased, StripeSender, StripeSent
 from isocast.ring.effects import Release
 from isocast.ring.inputs import Machine, PacketsArrived, TimerFired
+from isocast.simulation.forging import StripeForger
 from isocast.simulation.host import Ordinary, SimulatedHost
 from isocast.simulation.network import PacketBurst
 from isocast.simulation.signatures import KeyedSigner
-from isocast.simulation.stripe_forging import StripeForger
 from isocast.simulation.world import World
 from isocast.striping.edge import EdgeSettings
 from isocast.striping.engine import StripeEngine, StripePacket, read_engine_state
@@ -373,7 +373,7 @@ class NarrowWorld:
             self._advance(host.node)
 
     def _reachable(self, node: NodeId, others: tuple[NodeId, ...]) -> list[NodeId]:
-        """Whoever runs, and hears a node and is heard by it."""
+        """Customers that run, hear a node and are heard by it."""
         network, hosts = self.world.network, self.world.hosts
         return [
             other

@@ -55,7 +55,7 @@ _REMEMBERED = 1_024
 
 
 class Judge(Protocol):
-    """Whoever watches facts for violations."""
+    """Watches facts for violations."""
 
     def observe(self, fact: Fact) -> None:
         """Take one fact."""

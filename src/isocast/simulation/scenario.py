@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from pathlib import Path
 
-from isocast.simulation.fault_plan import BYZANTINE, ROSTER_FAULTS, Fault, Roster, read_faults
+from isocast.simulation.fault_plan import BYZANTINE, ROSTER_FAULTS, Fault, FaultTargets, read_faults
 from isocast.simulation.layers import NO_EDGE, Edge, Layers
 from isocast.simulation.scenario_keys import KEYS, MAX_RUN_SECONDS
 from isocast.terms.ids import FIRST_SERVER, NodeId
@@ -21,12 +22,29 @@ from isocast.terms.toml_files import Faults, Values, read_toml
 from isocast.terms.topology import PAPER_RING, City, city
 from isocast.wire.limits import EVENT_BYTES, MAX_MESSAGES_PER_TOKEN
 
-__all__ = ["Fault", "Scenario", "check_original", "check_span", "load_scenario", "scenario_from_mapping"]
+__all__ = [
+    "Fault",
+    "Scenario",
+    "check_original",
+    "check_span",
+    "load_scenario",
+    "scenario_from_mapping",
+    "scenario_text",
+]
 
 
 # Rules of a scenario that concern the whole run: how long it may last, and what the baseline has no use for.
 
 
+_AT_THE_EDGE = (
+    "archives",
+    "customers",
+    "latest_customers",
+    "secondary_sources",
+    "stripe_senders",
+    "narrow_customers",
+)
+"""Who there may be beside receivers, sources and servers: a count of each."""
 _TIMED_ONLY = (
     "traders",
     "burst",
@@ -34,12 +52,7 @@ _TIMED_ONLY = (
     "clock_error",
     "wake_lateness",
     "secondaries",
-    "archives",
-    "customers",
-    "latest_customers",
-    "secondary_sources",
-    "stripe_senders",
-    "narrow_customers",
+    *_AT_THE_EDGE,
 )
 """Keys of worlds that the baseline is not simulated in."""
 
@@ -231,7 +244,7 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
         ring=ring,
         traders=traders,
         exchange=exchange,
-        faults=read_faults(faults, Roster(file, ring, tree, servers, arrivals.sources, edge)),
+        faults=read_faults(faults, FaultTargets(file, ring, tree, servers, arrivals.sources, edge)),
         layers=tree.layers,
         policy=_policy(values),
         edge=edge,
@@ -240,14 +253,7 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
 
 def _edge(values: Values, tree: Layers) -> Edge:
     """Archives, customers, secondary sources and narrow stripes; their messages are market events."""
-    names = (
-        "archives",
-        "customers",
-        "latest_customers",
-        "secondary_sources",
-        "stripe_senders",
-        "narrow_customers",
-    )
+    names = _AT_THE_EDGE
     edge = Edge(
         *[values.count(name) for name in (*names, "narrow_stripes", "stripe_bytes", "forgers", "narrow_forgers")]
     )
@@ -476,3 +482,16 @@ def _messages(values: Values, rate: float) -> int:
     if traders and messages % 2:
         raise values.error("messages", f"with traders, messages come in pairs: must be even, not {messages}")
     return messages
+
+
+def scenario_text(mapping: Mapping[str, object]) -> str:
+    """TOML: the keys, then a table for each fault. Texts, numbers and lists look alike in JSON and TOML."""
+    lines = [_toml_entry(name, value) for name, value in mapping.items() if name != "faults"]
+    faults = mapping.get("faults")
+    for fault in faults if isinstance(faults, list) else []:
+        lines += ["", "[[faults]]", *(_toml_entry(name, value) for name, value in fault.items())]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _toml_entry(name: str, value: object) -> str:
+    return f"{name} = {json.dumps(value, ensure_ascii=False)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isocast.checks.facts import (
     Acknowledged,
+    AgreedTrade,
     BatchTaken,
     Certified,
     ClockStepped,
@@ -24,7 +25,6 @@ from isocast.checks.facts import (
     FloorReported,
     FloorStepped,
     FloorTold,
-    FloorTrade,
     Forced,
     Freed,
     Given,
@@ -245,7 +245,7 @@ def _on_the_floor(
             return f"differs on the floor after token {fact.token_number}: {fact.text}"
 
 
-def _trades(trades: tuple[FloorTrade, ...]) -> str:
+def _trades(trades: tuple[AgreedTrade, ...]) -> str:
     if len(trades) == 1:
         return f"trade {trades[0].number} is"
     return f"trades {trades[0].number}..{trades[-1].number} are" if trades else "nothing is"

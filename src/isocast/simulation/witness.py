@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from isocast.simulation.network import Agenda, PacketBurst
     from isocast.terms.ids import NodeId
 
-__all__ = ["Witness"]
+__all__ = ["NodeWitness"]
 
 _ARRIVALS_SPARE = 4_096
 """Arrivals remembered beyond those that still wait, before they are looked through."""
@@ -48,7 +48,7 @@ class Witnessed(Protocol):
         """What it runs; None while it is down."""
 
 
-class Witness:
+class NodeWitness:
     """Stands beside one node. `tell` takes facts for checkers alone, which no transcript needs."""
 
     def __init__(self, agenda: Agenda, settings: RingSettings, tell: Callable[[Fact], None]) -> None:

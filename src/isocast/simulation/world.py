@@ -82,7 +82,7 @@ from isocast.simulation.reveals import SimulatedSeals
 from isocast.simulation.rosters import Rosters
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.signatures import KeyedSigner, KeyedVerifier
-from isocast.simulation.witness import Witness
+from isocast.simulation.witness import NodeWitness
 from isocast.striping.engine import StripeEngine
 from isocast.striping.proving import StripeProofCheck
 from isocast.striping.sequencer import StripeSequencer
@@ -425,7 +425,7 @@ class World:
         self.disks[node] = self.blank_disk(node)
         host = self.add_host(node, self.machine(node), self._perform)
         if self.scenario.is_witnessed and not is_server(node):
-            host.witness = Witness(self.agenda, self.settings, self.recorder.heard)
+            host.witness = NodeWitness(self.agenda, self.settings, self.recorder.heard)
             host.witness.begins(host)
         if is_source(node):
             self.sources = (*self.sources, node)

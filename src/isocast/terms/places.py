@@ -7,10 +7,12 @@ every place that comes from outside goes through `local_path` before anything is
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePath
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 from isocast.terms.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path, PurePath
 
 __all__ = ["local_path", "scheme_of"]
 
@@ -26,6 +28,10 @@ def scheme_of(where: str | PurePath) -> str:
 
 def local_path(where: str | PurePath, file: str, key: str) -> Path:
     """The path that somebody gave for `key`; ConfigurationError for what is not in the file system of this machine."""
+    # Every command looks at its words by `scheme_of`, also one that needs no path.
+    from pathlib import Path  # noqa: PLC0415
+    from urllib.parse import unquote  # noqa: PLC0415
+
     text = str(where).strip() if isinstance(where, str) else str(where)
     found = _URL.fullmatch(text)
     if found is None:

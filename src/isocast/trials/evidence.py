@@ -26,10 +26,10 @@ from isocast.terms.market import Grade
 from isocast.wire.journal_blocks import BlockView
 
 __all__ = [
-    "Evidence",
     "FollowerEvidence",
     "Journals",
     "LateRelease",
+    "MarketEvidence",
     "gather",
     "is_follower",
     "journal_of",
@@ -171,7 +171,7 @@ class FollowerEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class MarketEvidence:
     """The journals of a market in figures."""
 
     sites: int
@@ -220,12 +220,12 @@ class Evidence:
         return own | asdict(self) | {"differences": differing}
 
 
-def gather(market: Market, since_ns: int = 0) -> Evidence:
+def gather(market: Market, since_ns: int = 0) -> MarketEvidence:
     """Everything, from the disk."""
     return weigh(market, read_journals(market), since_ns)
 
 
-def weigh(market: Market, journals: Journals, since_ns: int = 0) -> Evidence:
+def weigh(market: Market, journals: Journals, since_ns: int = 0) -> MarketEvidence:
     """Instants of what was released from `since_ns` on, order and gaps of whole journals. JournalError if damaged."""
     for damage in journals.damaged.values():
         raise damage
@@ -233,7 +233,7 @@ def weigh(market: Market, journals: Journals, since_ns: int = 0) -> Evidence:
     recent = {name: copy.since(since_ns) for name, copy in sites.items()}
     newest = max((copy.last_sequence for copy in sites.values()), default=0)
     late_after_ns, delay_ns = market.timing.process_ns, market.timing.release_delay_ns
-    return Evidence(
+    return MarketEvidence(
         sites=len(sites),
         messages=max((copy.messages for copy in recent.values()), default=0),
         tokens=len({header.token_number for copy in recent.values() for header in copy.headers}),

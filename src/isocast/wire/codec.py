@@ -591,7 +591,7 @@ _PENDING = Struct("<Q")
 _CHAIN = Struct("<Q32sQ32s")
 _STANDING = Struct("<QQQ")
 _SECONDARY = Struct("<IQ")
-_RELEASED = Struct("<QQqQIIHH")
+_RELEASED = Struct("<QQqQIIHH16s")
 _REQUEST = Struct("<HQQ")
 _REPLY = Struct("<HQQQ")
 
@@ -654,12 +654,13 @@ def _write_released(packet: ReleasedPacket) -> bytes:
         packet.count,
         len(packet.payload),
         len(packet.proof),
+        packet.shuffle_key,
     )
     return fixed + packet.payload + packet.proof
 
 
 def _read_released(header: Header, body: bytes) -> ReleasedPacket:
-    token_number, sequence, instant, number, edge_stripe, count, payload, proof = _RELEASED.unpack_from(body)
+    token_number, sequence, instant, number, edge_stripe, count, payload, proof, key = _RELEASED.unpack_from(body)
     proof_at = RELEASED_BYTES + payload
     if len(body) != proof_at + proof:
         raise RemoteProtocolError(f"REL of {len(body)} bytes, {proof_at + proof} expected")
@@ -673,6 +674,7 @@ def _read_released(header: Header, body: bytes) -> ReleasedPacket:
         count,
         body[RELEASED_BYTES:proof_at],
         body[proof_at:],
+        shuffle_key=key,
     )
 
 
@@ -681,6 +683,8 @@ def _released_fault(packet: ReleasedPacket) -> str | None:
     longest = MAX_PAYLOAD - SEAL_BYTES
     if payload > longest or proof > MAX_PROOF or payload + proof > longest + LINE_ROOM_BYTES:
         return f"REL of {payload} and {proof} bytes, at most {longest} and {MAX_PROOF}"
+    if len(packet.shuffle_key) != SHORT_DIGEST_BYTES:
+        return f"a shuffle key of {len(packet.shuffle_key)} bytes"
     return None
 
 
@@ -782,7 +786,7 @@ _PAYLOAD_AT = HEADER_BYTES + DATA_BYTES
 _SHORTEST_DATA = FRAME_BYTES + DATA_BYTES
 _LONGEST_DATA = _SHORTEST_DATA + MAX_PAYLOAD
 
-_REL = Struct("<4s4sHHIIQQQqQIIHH")
+_REL = Struct("<4s4sHHIIQQQqQIIHH16s")
 _REL_PREFIX = prefix(PacketKind.REL)
 _SHORTEST_REL = FRAME_BYTES + RELEASED_BYTES
 
@@ -940,7 +944,9 @@ def _released_fields(packet: ReleasedPacket, market: bytes, flags: int = 0) -> b
     if fault is not None:
         raise LocalProtocolError(fault)
     # Taken apart in one step, which costs less than asking for each field.
-    stripe, epoch, sender, token, sequence, instant, edge_stripe, place, count, payload, proof, uncertified = packet
+    stripe, epoch, sender, token, sequence, instant, edge_stripe, place, count, payload, proof, uncertified, key = (
+        packet
+    )
     try:
         return _REL.pack(
             _REL_PREFIX,
@@ -957,6 +963,7 @@ def _released_fields(packet: ReleasedPacket, market: bytes, flags: int = 0) -> b
             count,
             len(payload),
             len(proof),
+            key,
         )
     except error as reason:
         raise LocalProtocolError(f"REL: {reason}") from reason
@@ -974,7 +981,9 @@ def _encode_released(packet: ReleasedPacket, keys: Keys, market: bytes) -> bytes
 def _decode_released(frame: bytes, keys: Keys, market: bytes) -> ReleasedPacket:
     if not _SHORTEST_REL <= len(frame) <= JUMBO_DATAGRAM:
         raise RemoteProtocolError(f"REL of {len(frame)} bytes, from {_SHORTEST_REL} to {JUMBO_DATAGRAM} expected")
-    _, found, stripe, flags, epoch_number, server, sender, *fields, length, proof_length = _REL.unpack_from(frame)
+    _, found, stripe, flags, epoch_number, server, sender, *fields, length, proof_length, shuffle_key = (
+        _REL.unpack_from(frame)
+    )
     if found != market:
         check_market(frame, market)
     if flags > 1:
@@ -1002,6 +1011,7 @@ def _decode_released(frame: bytes, keys: Keys, market: bytes) -> ReleasedPacket:
         payload,
         proof,
         bool(flags),
+        shuffle_key,
     )
     packet.known_digest = digest
     fault = _released_fault(packet)

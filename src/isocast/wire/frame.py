@@ -76,7 +76,7 @@ __all__ = [
 
 
 MAGIC = b"IC"
-VERSION = 5
+VERSION = 6
 """Raised whenever the meaning of any byte changes; a reader knows one version and refuses all others."""
 NO_KEY = b""
 

@@ -118,8 +118,9 @@ SEAL_BYTES = 64
 """By which a sealed payload is longer: salt 16 + commitment 32 + tag 16."""
 DATA_BYTES = 16
 """Fixed fields of DATA: number 8 + base 8."""
-RELEASED_BYTES = 44
-"""Fixed fields of REL: token 8 + sequence 8 + instant 8 + number 8 + edge stripe 4 + count 4 + two lengths 2 + 2."""
+RELEASED_BYTES = 60
+"""Fixed fields of REL: token 8 + sequence 8 + instant 8 + number 8 + edge stripe 4 + count 4 + two lengths 2 + 2 +
+shuffle key 16."""
 MAX_PROOF = SIGNATURE_BYTES
 """What convinces a customer that a heartbeat is genuine. A message has none of its own: PROOF covers it."""
 LINE_ROOM_BYTES = 60
@@ -138,7 +139,7 @@ MAX_PROOF_DIGESTS = 80
 def payload_capacity(mtu: int) -> int:
     """Bytes of payload in a market of this MTU, its seal included; without one it is as much shorter.
 
-    Fits, twice: DATA inside REPAIR takes 2·44 + 16 = 104 bytes beside the payload, REL takes 44 + 44 + 60 = 148 beside
+    Fits, twice: DATA inside REPAIR takes 2·44 + 16 = 104 bytes beside the payload, REL takes 44 + 60 + 60 = 164 beside
     one that has been opened. The larger counts: what the ring acknowledges must be releasable in one datagram.
     """
     beside = max(2 * FRAME_BYTES + DATA_BYTES, FRAME_BYTES + RELEASED_BYTES + LINE_ROOM_BYTES - SEAL_BYTES)

@@ -12,6 +12,7 @@ message and nothing behind the last: it has one spelling. `sent` is nanoseconds 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -134,14 +135,20 @@ def read_opaque(payload: bytes) -> tuple[OpaqueMessage, ...]:
             raise RemoteProtocolError("a block of opaque messages ends too early")
         if key_bytes > MAX_MESSAGE_KEY:
             raise RemoteProtocolError(f"an opaque message with a key of {key_bytes} bytes")
-        try:
-            topic = check_topic(payload[topic_at:key_at].decode("ascii"))
-        except (LocalProtocolError, UnicodeDecodeError) as reason:
-            raise RemoteProtocolError(f"the topic of an opaque message is {payload[topic_at:key_at]!r}") from reason
+        topic = _topic(payload[topic_at:key_at])
         found.append(OpaqueMessage(topic, payload[body_at:at], payload[key_at:body_at], sent))
     if at != len(payload):
         raise RemoteProtocolError(f"{len(payload) - at} bytes behind the last opaque message")
     return tuple(found)
+
+
+@lru_cache(4_096)
+def _topic(raw: bytes) -> str:
+    """Of most messages one of a few."""
+    try:
+        return check_topic(raw.decode("ascii"))
+    except (LocalProtocolError, UnicodeDecodeError) as reason:
+        raise RemoteProtocolError(f"the topic of an opaque message is {raw!r}") from reason
 
 
 def read_opaque_or_none(payload: bytes) -> tuple[OpaqueMessage, ...] | None:

@@ -18,6 +18,7 @@ __all__ = [
     "NO_ADDRESS",
     "NO_DIGEST",
     "NO_NONCE",
+    "NO_SHUFFLE_KEY",
     "NO_VERSION",
     "SHORT_DIGEST_BYTES",
     "ControlEntry",
@@ -301,6 +302,7 @@ NO_DIGEST = bytes(DIGEST_BYTES)
 SHORT_DIGEST_BYTES = 16
 """Of nonces, the commitments to them, shuffle keys and checksums, where two contents of one digest split nothing."""
 NO_NONCE = bytes(SHORT_DIGEST_BYTES)
+NO_SHUFFLE_KEY = bytes(SHORT_DIGEST_BYTES)
 NO_LIMIT = (1 << 64) - 1
 """`secstable` of a ring without secondary groups."""
 
@@ -588,12 +590,14 @@ class _Released(NamedTuple):
     payload: bytes
     proof: bytes
     uncertified: bool = False
+    shuffle_key: bytes = NO_SHUFFLE_KEY
 
 
 class ReleasedPacket(_Released):
     """REL: one released message on its way to the customers; `epoch` is that whose token assigned it.
 
     `uncertified`: released in an epoch without a majority; another site may have released something else.
+    `shuffle_key`: of its token, by which whoever matches orders shuffles their events; a heartbeat has none.
     """
 
     known_digest: bytes | None = None

@@ -2,7 +2,7 @@
 
     digest of a message   BLAKE2b-16, salted, of
                           market 32 | epoch 4 + 4 | token 8 | sequence 8 | T_t 8 | edge stripe 4 | number 8 | count 4
-                          | flags 1 | SHA-256 of the payload 32
+                          | flags 1 | shuffle key 16 | SHA-256 of the payload 32
     signed of a PROOF     "P" | sender 8 | its body without the signature
     signed of a heartbeat "H" | sender 8 | token 8 | sequence 8 | instant 8 | number 8 | edge stripe 4 | flags 4
                           | payload
@@ -33,7 +33,7 @@ __all__ = [
     "released_digests",
 ]
 
-_RELEASED = Struct("<IIQQqIQIB")
+_RELEASED = Struct("<IIQQqIQIB16s")
 _FIELDS = Struct("<QqQIIHH16s")
 _HEARTBEAT = Struct("<cQQQqQII")
 _SENDER = Struct("<cQ")
@@ -56,10 +56,11 @@ def released_digests(market: bytes, salt: bytes, packets: Sequence[ReleasedPacke
     copied, pack = blake2b(market, digest_size=PROOF_DIGEST_BYTES, salt=salt, person=_PERSON).copy, _RELEASED.pack
     found: list[bytes] = []
     for packet in packets:
-        _, (epoch, server), _, token_number, sequence, instant, stripe, number, count, _, _, uncertified = packet
+        _, (epoch, server), _, token_number, sequence, instant, stripe, number, count, _, _, uncertified, key = packet
         digest = copied()
         digest.update(
-            pack(epoch, server, token_number, sequence, instant, stripe, number, count, uncertified) + packet.digest
+            pack(epoch, server, token_number, sequence, instant, stripe, number, count, uncertified, key)
+            + packet.digest
         )
         found.append(digest.digest())
     return tuple(found)

@@ -12,10 +12,10 @@ from tests.runtime.disk.journals import write_of
 from tests.studies.entry.test_reactions import ORDER, block
 from tests.wire.journal_samples import PERIOD
 
-from isocast.orders.entry import EntryRule
 from isocast.studies.entry.journals import ContestKey, read_journals
 from isocast.studies.entry.reactions import Reactions
 from isocast.studies.entry.stream import cities_of
+from isocast.terms.entry import EntryRule
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.market import EventKind
 from isocast.wire.events import MarketEvent, build_events, pack_events

@@ -23,7 +23,7 @@ from isocast.lake.transforms.floor_audit import (
 from isocast.lake.transforms.floors import floor_trades
 from isocast.terms.market import Side
 
-NAMES = ("stripe", "sequence", "index", "token", "instant_ns", "topic", "payload")
+NAMES = ("stripe", "sequence", "index", "token", "shuffle_key", "instant_ns", "topic", "payload")
 
 
 def rows(**other: Any) -> list[dict[Any, Any]]:  # noqa: ANN401 - of the journal

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from tests.lake.transforms.days import released, synthetic_day
 
 from isocast.lake.transforms.bars import counted, last_sales
-from isocast.lake.transforms.survey import EventPlace, FloorDays, Reference, SymbolLine, Trade, amend
+from isocast.lake.transforms.survey import EventPlace, FloorDays, Reference, SurveyedTrade, SymbolLine, amend
 from isocast.lake.transforms.tape import TAPE_COLUMNS, TapeMemory, amended, consolidated_tape, next_tape
 from isocast.striping.routing import CoreRoutes
 from isocast.terms.market import EventFlag, EventKind
@@ -151,13 +151,13 @@ LINE = SymbolLine(0, "AAA", "XLON")
 def test_what_a_reference_does(
     kind: EventKind, price: int, quantity: int, state: int, want: tuple[int, int, int] | None
 ) -> None:
-    trade = Trade(LINE, 7, EventPlace(1, 0), 10, 1, state)
+    trade = SurveyedTrade(LINE, 7, EventPlace(1, 0), 10, 1, state)
     found = amend([trade], [Reference(LINE, 7, EventPlace(2, 0), kind, 0, price, quantity)], FloorDays())
     assert [each[2:5] for each in found] == ([] if want is None else [want])
 
 
 def test_a_reference_means_the_newest_trade_before_it() -> None:
-    trades = [Trade(LINE, 7, EventPlace(at, 0), 10, 1, 0) for at in (1, 4, 9)]
+    trades = [SurveyedTrade(LINE, 7, EventPlace(at, 0), 10, 1, 0) for at in (1, 4, 9)]
     found = amend(trades, [Reference(LINE, 7, EventPlace(6, 0), EventKind.TRADE_CANCEL, 0, 0, 0)], FloorDays())
     assert [each.place for each in found] == [EventPlace(4, 0)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from tests.floor.keys import key_in_order
 from tests.orders.report_paths import path_faults
 
 from isocast.floor.codec import encode_event, floor_topic
@@ -120,19 +121,26 @@ class MemorySequence:
         """The next token, with all that waits; the arbiter hears it, and reports in the one after."""
         token = len(self.tokens) + 1
         self._sequence += 1
-        made = token, self._clock(), [FloorMessage(self._sequence, *one) for one in self._next]
+        key = key_in_order(floor_topic(FLOOR), self._next)
+        made = token, self._clock(), [FloorMessage(self._sequence, *one, key) for one in self._next]
         self.tokens.append(made)
         self._next = []
         outcome = self._heard(made)
         if outcome is None:
             return made
         self._steps += any(message.topic == floor_topic(FLOOR) for message in made[2])
-        trades = tuple([one for step in outcome.steps for one in step.reports if isinstance(one, Trade)])
-        if trades:
-            self._last = FloorReport(token, state_hash(self._arbiter.floor), self._standing, trades)
+        if self._judged(token, outcome):
+            assert self._last is not None
             self._next.append((report_topic(FLOOR), encode_report(self._last)))
         self._standing = self._arbiter.floor.next_trade - 1
         return made
+
+    def _judged(self, token: int, outcome: TokenOutcome) -> bool:
+        """Whether a report is due for a token, which is the last one then."""
+        trades = tuple([one for step in outcome.steps for one in step.reports if isinstance(one, Trade)])
+        if trades:
+            self._last = FloorReport(token, state_hash(self._arbiter.floor), self._standing, trades)
+        return bool(trades)
 
     def _heard(self, made: TokenMessages) -> TokenOutcome | None:
         for message in made[2]:
@@ -158,7 +166,9 @@ class MemorySequence:
         self.cuts += 1
         self._arbiter, self._last, self._sequence = FloorView(FLOOR), None, keep
         for made in self.tokens:
-            self._heard(made)
+            outcome = self._heard(made)
+            if outcome is not None:  # Its report may be among what was lost, and is due all the same.
+                self._judged(made[0], outcome)
         self._steps = sum(any(one.topic == floor_topic(FLOOR) for one in made[2]) for made in self.tokens)
         self._standing = min(self._standing, self._arbiter.floor.next_trade - 1)
         return len(lost)

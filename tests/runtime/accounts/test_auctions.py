@@ -78,7 +78,7 @@ class Hall:
             self.market.tick()
         for token, instant, messages in self.market.tokens[self.heard :]:
             for message in messages:
-                await self.desk.take(token, instant, message.sequence, message.topic, message.payload)
+                await self.desk.take(token, instant, message)
             await self.desk.end_token(token)
         self.heard = len(self.market.tokens)
         await self.desk.until_taken()

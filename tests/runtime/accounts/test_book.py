@@ -331,20 +331,25 @@ def test_a_database_that_is_gone_is_an_error_without_its_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_books_of_the_first_version_become_those_of_today(database: AccountsDatabase) -> None:
+@pytest.mark.parametrize("version", ["0001", "0002", "0003", "0004"])
+def test_books_of_every_version_become_those_of_today(database: AccountsDatabase, version: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     with database.making() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
+        command.upgrade(config, version)
         for statement in (
             "INSERT INTO settings (name, value) VALUES ('writer', ''), ('gateway', '1')",
             "INSERT INTO accounts (number, name, frozen, reason, opened_ns) VALUES (1048592, 'Ada', FALSE, '', 1)",
+            "INSERT INTO accounts (number, name, frozen, reason, opened_ns) VALUES (1048593, 'Bob', TRUE, 'late', 1)",
+            "INSERT INTO balances (account, asset, available, reserved) VALUES (1048592, 'cash:USD', 7, 3)",
         ):
             connection.execute(text(statement))
     with pytest.raises(ConfigurationError, match="isocast accounts upgrade"):
         database.gateway()
     assert database.upgrade()
-    assert AccountBook(database).account(ADA).name == "Ada"
+    book = AccountBook(database)
+    assert book.account(ADA).name == "Ada"
+    assert book.holdings(ADA) == [Holding(USD, Balance(7, 3), 0)]
     with database.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), TABLES) == []

@@ -122,7 +122,7 @@ def test_through_desks_to_statements_and_the_audit(tmp_path: Path, capsys: pytes
                 for token, instant, messages in market.tokens[heard:]:
                     for desk in desks:
                         for message in messages:
-                            await desk.take(token, instant, message.sequence, message.topic, message.payload)
+                            await desk.take(token, instant, message)
                         await desk.end_token(token)
                 heard = len(market.tokens)
                 for desk in desks:

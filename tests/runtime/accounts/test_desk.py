@@ -149,7 +149,7 @@ class Hall:
             if self.desk.failure is not None:
                 return
             for message in messages:
-                await self.desk.take(token, instant, message.sequence, message.topic, message.payload)
+                await self.desk.take(token, instant, message)
             await self.desk.end_token(token)
         await self.desk.until_taken()
         if self.desk.failure is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.floor.keys import KEY
 from tests.runtime.accounts.sequence import FLOOR, LISTED
 
 from isocast.floor.codec import encode_event, floor_topic
@@ -21,7 +22,7 @@ BUY, SELL = Side.BUY, Side.SELL
 
 def apply(view: FloorView, token: int, *events: Event) -> TokenOutcome:
     for event in events:
-        view.hear(token, token, FloorMessage(token, floor_topic(FLOOR), encode_event(event)))
+        view.hear(token, token, FloorMessage(token, floor_topic(FLOOR), encode_event(event), KEY))
     outcome = view.finish()
     assert outcome is not None
     return outcome
@@ -78,7 +79,7 @@ def test_a_report_is_believed_that_names_the_same_state_and_trades(view: FloorVi
     right = FloorReport(2, state_hash(view.floor), 1, (trade,))
 
     def heard(token: int, report: FloorReport) -> tuple[FloorReport, ...]:
-        view.hear(token, token, FloorMessage(token, report_topic(FLOOR), encode_report(report)))
+        view.hear(token, token, FloorMessage(token, report_topic(FLOOR), encode_report(report), KEY))
         found = view.finish()
         assert found is not None
         return found.believed
@@ -89,23 +90,23 @@ def test_a_report_is_believed_that_names_the_same_state_and_trades(view: FloorVi
     assert heard(6, right._replace(trades=(trade._replace(price=1),))) == ()
     assert heard(7, right._replace(token=4)) == ()
     assert view.differing == 3
-    view.hear(8, 8, FloorMessage(8, report_topic(FLOOR), b"nonsense"))
-    view.hear(8, 8, FloorMessage(8, floor_topic(FLOOR), b"nonsense"))
+    view.hear(8, 8, FloorMessage(8, report_topic(FLOOR), b"nonsense", KEY))
+    view.hear(8, 8, FloorMessage(8, floor_topic(FLOOR), b"nonsense", KEY))
     found = view.finish()
     assert found is not None
     assert (found.believed, view.unreadable) == ((), 1)
 
 
 def test_a_later_message_of_any_topic_says_that_a_token_is_over(view: FloorView) -> None:
-    view.hear(2, 2, FloorMessage(5, floor_topic(FLOOR), encode_event(order(1, BUY, 5, 10))))
+    view.hear(2, 2, FloorMessage(5, floor_topic(FLOOR), encode_event(order(1, BUY, 5, 10)), KEY))
     assert view.open_token == 2
-    outcome = view.hear(4, 4, FloorMessage(6, "something/else", b""))
+    outcome = view.hear(4, 4, FloorMessage(6, "something/else", b"", KEY))
     assert outcome is not None
     assert (outcome.token, outcome.sequence) == (2, 5)
     assert view.open_token is None
-    assert view.hear(5, 5, FloorMessage(7, tick_topic(FLOOR), b"")) is None
+    assert view.hear(5, 5, FloorMessage(7, tick_topic(FLOOR), b"", KEY)) is None
     with pytest.raises(LocalProtocolError):
-        view.hear(2, 2, FloorMessage(8, floor_topic(FLOOR), b""))
+        view.hear(2, 2, FloorMessage(8, floor_topic(FLOOR), b"", KEY))
 
 
 def test_a_restart_goes_on_from_a_snapshot_and_notices_one_that_was_changed(view: FloorView) -> None:
@@ -120,3 +121,14 @@ def test_a_restart_goes_on_from_a_snapshot_and_notices_one_that_was_changed(view
             FloorView(FLOOR).restore(wrong, 2, state)
     with pytest.raises(RemoteProtocolError, match="another state"):
         FloorView(FLOOR).restore(body, 2, bytes(32))
+
+
+def test_a_token_of_two_keys_is_an_alarm_and_heard_again(view: FloorView) -> None:
+    """Two lines, one of which lies: the desk hears the sequence again (`doubts`)."""
+    sell, buy = (encode_event(order(number, side, 5, 10)) for number, side in ((1, SELL), (2, BUY)))
+    view.hear(2, 2, FloorMessage(5, floor_topic(FLOOR), sell, KEY))
+    assert view.differing == 0
+    view.hear(2, 2, FloorMessage(6, floor_topic(FLOOR), buy, KEY[::-1]))
+    assert view.differing == 1
+    with pytest.raises(LocalProtocolError, match="token 3 has no shuffle key"):
+        view.hear(3, 3, FloorMessage(7, floor_topic(FLOOR), sell, bytes(16)))

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.floor.keys import KEY
 from tests.runtime.accounts.sequence import (
     FLOOR,
     IBM,
@@ -267,4 +268,4 @@ def test_a_report_of_another_state_makes_a_running_gateway_listen_again(tmp_path
 
 
 def received(token: int, instant: int, sequence: int, topic: str, payload: bytes) -> ReceivedMessage:
-    return ReceivedMessage(topic, b"", payload, 0, sequence, 0, instant, instant, 0, token)
+    return ReceivedMessage(topic, b"", payload, 0, sequence, 0, instant, instant, 0, token, KEY)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, event
 from tests.runtime.accounts.sequence import IBM, LISTED, USD, MemoryGateway, MemorySequence, limit, sqlite_place
 
 from isocast.floor.events import Phase, Status
@@ -119,6 +120,37 @@ def test_a_better_price_and_fees(database_url: str, market: MemorySequence) -> N
     assert gateway.balance(bob, USD) == Balance(1_000 * UNITS - 10_000, 0)
     assert gateway.balance(account_number(1, FEES), USD).available == 40_000
     gateway.close()
+
+
+def test_settling_asks_the_database_as_often_for_many_accounts_as_for_one(tmp_path: Path) -> None:
+    """Each buys the symbol for the first time, and his balance of it was never read."""
+    asked: dict[int, int] = {}
+    for count in (1, 8):
+        names = ["Bob", *[f"buyer {number}" for number in range(count)]]
+        gateway, market = MemoryGateway(sqlite_place(tmp_path, f"{count}"), 1, names), MemorySequence(LISTED)
+        seller, *buyers = gateway.accounts
+        gateway.fund(seller, IBM, 10 * count)
+        gateway.follow(market)
+        gateway.ask(seller, limit("1", SELL, 10 * count, 10))
+        for buyer in buyers:
+            gateway.fund(buyer, USD, 1_000 * UNITS)
+            gateway.ask(buyer, limit("1", BUY, 10, 10))
+        run(market, gateway)
+        statements: list[str] = []
+
+        def note(_: object, __: object, statement: str, *___: object, of: list[str] = statements) -> None:
+            of.append(statement)
+
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            market.settle()
+            gateway.follow(market)
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+        assert [gateway.balance(buyer, IBM) for buyer in buyers] == [Balance(10, 0)] * count
+        asked[count] = len([one for one in statements if "JOIN balances" in one])
+        gateway.close()
+    assert asked[8] == asked[1] > 0
 
 
 REFUSALS: list[tuple[TradingRequest, Reason]] = [

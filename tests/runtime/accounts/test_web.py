@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,17 @@ from tests.runtime.worlds import eventually as until
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from isocast.orders.desk import CancelRequest, Lifetime, Login, NewOrder, OrderKind, Reason, ReplaceRequest, Scope
+from isocast.orders.desk import (
+    CancelRequest,
+    Lifetime,
+    Login,
+    NewOrder,
+    OrderKind,
+    Reason,
+    ReplaceRequest,
+    Scope,
+    TradeReport,
+)
 from isocast.orders.json_forms import report_fields
 from isocast.orders.needs import Side
 from isocast.runtime.accounts import web
@@ -30,7 +40,7 @@ from isocast.runtime.accounts.web import ROUTES, TradingService, Who, openapi, s
 from isocast.runtime.accounts.web_faults import STATUSES, Fault
 from isocast.runtime.accounts.web_forms import REPORT_SCHEMA
 from isocast.runtime.net.http import Answer, Request
-from isocast.terms.errors import ConfigurationError
+from isocast.terms.errors import ConfigurationError, LedgerError, LedgerFault, LocalProtocolError
 
 BOBS = "token-" + "Bob"
 Story = Callable[[Stage], Awaitable[None]]
@@ -47,9 +57,9 @@ def run(folder: Path, story: Story, desk: MemoryDesk | None = None, ping_s: floa
 class Asked:
     """A service without sockets, for what needs thousands of requests or another clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, desk: MemoryDesk | None = None) -> None:
         self.now = 0.0
-        self.desk = MemoryDesk()
+        self.desk = desk or MemoryDesk()
         self.service = TradingService(self.desk, lambda: self.now)
 
     async def __call__(
@@ -388,6 +398,86 @@ def test_unknown_tokens_are_limited_by_address_and_known_ones_are_not_kept_out()
         assert (await ask("POST", "/v1/orders/cancel-all", {"client_id": "a-1"}))[0] == 200
         assert ask.desk.asked_tokens == asked + 1
         assert (await ask("GET", "/v1/orders", token="guess-" + "again"))[0] == 429
+
+    asyncio.run(story())
+
+
+class AwayDesk(MemoryDesk):
+    """One whose database can be away."""
+
+    is_away = False
+
+    async def log_in_by_token(self, token: str, address: str) -> Login | None:
+        self._ask()
+        return await super().log_in_by_token(token, address)
+
+    async def orders(self, login: Login, *, live: bool = True, limit: int = 1000) -> Sequence[TradeReport]:
+        self._ask()
+        return await super().orders(login, live=live, limit=limit)
+
+    def _ask(self) -> None:
+        if self.is_away:
+            raise LedgerError(LedgerFault.UNAVAILABLE, "the database is away")
+
+
+def test_while_the_books_are_away_whoever_was_in_stays_in_and_is_told_to_come_again() -> None:
+    async def story() -> None:
+        ask = Asked(desk := AwayDesk())
+        _, session = await ask("POST", "/v1/login", {"token": API_TOKEN}, "")
+        both = API_TOKEN, session["token"]
+        assert [(await ask("GET", "/v1/orders", token=one))[0] for one in both] == [200, 200]
+        desk.is_away = True
+        told = [await ask("GET", "/v1/orders", token=one) for one in both]
+        ask.now += 6  # The tokens are asked about again.
+        told += [await ask("GET", "/v1/orders", token=one) for one in both * 61]
+        told.append(await ask("POST", "/v1/login", {"token": API_TOKEN}, ""))
+        assert {(status, said["error"]["reason"]) for status, said in told} == {(503, "unavailable")}
+        desk.is_away = False
+        assert [(await ask("GET", "/v1/orders", token=one))[0] for one in both] == [200, 200]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"name": None, "password": "x", "token": None},
+        {"name": "Ada", "token": API_TOKEN},
+        {"password": "pw Ada", "token": API_TOKEN},
+        {"name": "Ada", "password": "pw Ada", "token": ""},
+        {},
+    ],
+)
+def test_a_login_is_a_name_with_its_password_or_a_token_alone(said: dict[str, str | None]) -> None:
+    async def story() -> None:
+        status, answer = await Asked()("POST", "/v1/login", said, "")
+        assert (status, answer["error"]["reason"]) == (400, "malformed")
+
+    asyncio.run(story())
+
+
+class StrictDesk(MemoryDesk):
+    """One that takes no password of nobody, and no id twice."""
+
+    async def log_in(self, name: str, password: str, address: str) -> Login | None:
+        assert isinstance(name, str)
+        return await super().log_in(name, password, address)
+
+    async def cancel_all(self, login: Login, client_id: str, symbol: str | None = None) -> int:  # noqa: ARG002 - of the desk
+        raise LocalProtocolError(f"client id {client_id} was used for something else: take another")
+
+
+def test_an_empty_token_is_nobodys() -> None:
+    async def story() -> None:
+        assert (await Asked(StrictDesk())("POST", "/v1/login", {"token": ""}, ""))[0] == 401
+
+    asyncio.run(story())
+
+
+def test_a_cancel_of_all_under_an_id_of_something_else_is_refused() -> None:
+    async def story() -> None:
+        status, said = await Asked(StrictDesk())("POST", "/v1/orders/cancel-all", {"client_id": "a-1"})
+        assert (status, said["error"]["reason"], said["error"]["field"]) == (409, "client id used", "client_id")
 
     asyncio.run(story())
 

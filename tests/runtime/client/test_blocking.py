@@ -289,6 +289,10 @@ def test_whoever_calls_hears_what_to_do(world: World, tmp_path: Path) -> None:
             market.listen()
         with pytest.raises(isocast.ConfigurationError, match='did you mean "floor"'):
             market.publish(ROWS, source="flor")
+    with pytest.raises(isocast.ConfigurationError, match='did you mean "floor"'):
+        isocast.connect(down, source="flor")
+    with pytest.raises(isocast.ConfigurationError, match='did you mean "desk"'):
+        isocast.connect(down, customer="dsek")
     stranger = replace(world.market, keys_directory=tmp_path / "other keys")
     init_keys(stranger)
     with (

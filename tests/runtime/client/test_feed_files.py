@@ -29,7 +29,8 @@ from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.feeds.synthetic import SyntheticDay, SyntheticPlan
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.client.arrow import to_arrow
-from isocast.runtime.client.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping, open_sink
+from isocast.runtime.client.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping
+from isocast.runtime.client.feed_sinks import open_sink
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import EventFlag, EventKind, Mic, Side, Symbol
 from isocast.ticker.tape import Tape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import tracemalloc
 from decimal import Decimal
 from typing import Any
 
@@ -157,6 +158,26 @@ def test_a_row_that_is_no_event_is_named_and_nothing_is_applied(row: dict[str, o
     assert floor.state_hash() == before
 
 
+def test_a_floor_and_a_result_say_what_they_are() -> None:
+    floor = isocast.Floor("ISO")
+    assert repr(floor) == "<Floor of ISO, token 1>"
+    assert repr(floor.apply(ROWS[0])) == "<FloorResult of 0 trades, 0 other reports>"
+    assert repr(floor.apply(ROWS[2])) == "<FloorResult of 1 trade, 0 other reports>"
+    assert repr(isocast.Floor(["ISO", "CAST"])) == "<Floor of ISO, CAST, token 1>"
+
+
+@pytest.mark.parametrize("time_ns", ["yesterday", -1, "1970-01-01T00:00:04Z"])
+def test_a_time_that_is_none_or_goes_back_is_refused_and_nothing_is_applied(time_ns: Any) -> None:  # noqa: ANN401
+    floor = isocast.Floor("ISO")
+    floor.apply([], time_ns="1970-01-01T00:00:05Z")
+    before = floor.state_hash()
+    with pytest.raises(isocast.RowError, match="column time_ns: "):
+        floor.apply(ROWS[0], time_ns=time_ns)
+    with pytest.raises(isocast.RowError, match="4000000000 is before the token in front of it, at 5000000000"):
+        floor.apply([{**ROWS[0], "time_ns": 5 * 10**9, "token": 7}, {**ROWS[2], "time_ns": 4 * 10**9, "token": 8}])
+    assert floor.state_hash() == before
+
+
 def test_what_a_symbol_cannot_have_is_named() -> None:
     with pytest.raises(isocast.RowError, match="tik: is no rule of a symbol"):
         isocast.Floor({"ISO": {"tik": "0.01"}})
@@ -168,3 +189,54 @@ def test_what_a_symbol_cannot_have_is_named() -> None:
         isocast.Floor(SYMBOLS).book("OSI")
     with pytest.raises(isocast.RowError, match="str is not a table"):
         isocast.Floor(SYMBOLS).apply("buy")
+
+
+def test_an_array_gives_what_the_same_table_gives() -> None:
+    rows = [
+        {"id": 1, "account": 1, "symbol": "ISO", "side": "sell", "quantity": 100, "price": "10.02"},
+        {"id": 2, "account": 2, "symbol": "ISO", "side": "buy", "quantity": 40, "price": "10.05"},
+        {"kind": "replace", "id": 1, "account": 1, "quantity": 80},
+        {"kind": "cancel", "id": 1, "account": 1},
+        {"kind": "cancel", "id": 9, "account": 9},
+    ]
+    events = np.zeros(5, isocast.Floor.EVENTS)
+    events["kind"], events["id"], events["side"] = (0, 0, 2, 1, 1), (1, 2, 1, 1, 9), (2, 1, 0, 0, 0)
+    events["account"] = events["id"]
+    events["quantity"], events["price"] = (100, 40, 80, 0, 0), (100_200, 100_500, -1, 0, 0)
+    for book in ("fast", "readable"):
+        floor, other = (isocast.Floor({"ISO": {"tick": "0.01"}}, book=book) for _ in range(2))
+        told, reports = other.apply(rows), floor.run(events)
+        assert floor.scale("ISO") == (4, 0)
+        assert [floor.KINDS[kind] for kind in reports["kind"]] == ["trade", "replaced", "cancelled", "refused"]
+        assert reports["event"].tolist() == [1, 2, 3, 4]
+        assert reports["quantity"].tolist() == [40, 80, 40, 0]
+        assert floor.REASONS[reports["reason"][-1]] == "unknown order"
+        assert [(one.number, one.buy, one.sell) for one in told.trades] == [(1, 2, 1)]
+        assert floor.state_hash() == other.state_hash()
+
+
+@pytest.mark.parametrize(
+    "field, kind, value",
+    [("kind", "u1", 4), ("quantity", "<u8", 1 << 63), ("price", "<f8", 1.0), ("day", "u1", 1), ("prise", "<i8", 1)],
+)
+def test_an_array_that_says_something_else_is_refused_whole(field: str, kind: str, value: float) -> None:
+    floor = isocast.Floor(["ISO"])
+    before = floor.state_hash()
+    events = np.zeros(2, [("id", "<u8"), *([] if field == "kind" else [("kind", "u1")]), (field, kind)])
+    events[field][1] = value
+    with pytest.raises(isocast.RowError, match=field):
+        floor.run(events)
+    assert floor.state_hash() == before
+
+
+def test_a_symbol_far_beyond_the_directory_is_unknown_and_costs_no_memory() -> None:
+    floor = isocast.Floor("ISO")
+    events = np.zeros(2, floor.EVENTS)
+    events["id"], events["side"], events["quantity"], events["price"] = (1, 2), 1, 100, 100_000
+    events["symbol"] = np.iinfo(np.uint32).max, 0
+    tracemalloc.start()
+    found = floor.run(events)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [floor.REASONS[one["reason"]] for one in found] == ["unknown symbol"]
+    assert most < 1 << 20

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from isocast.floor.fast import FastFloor
 from isocast.runtime.client.feed_files import FeedFile
 from isocast.runtime.client.floor_replay import (
     FloorReplay,
@@ -136,8 +135,8 @@ def test_the_flow_of_the_benchmark_says_what_shall_be_open(tmp_path: Path, name:
     )
     assert is_benchmark_flow(path)
     replay = FloorReplay("resting")
-    for rows in read_benchmark_flow(path, "X", replay.floor):
-        replay.take_rows(rows, "X")
+    for events in read_benchmark_flow(path):
+        replay.take_array(events, "X")
     stats = replay.finish()
     assert (stats.events, stats.orders, stats.cancels, stats.replaces) == (5, 3, 1, 1)
     assert (stats.trades, stats.volume) == (2, 12)
@@ -149,7 +148,7 @@ def test_a_flow_that_ends_in_a_message_is_refused(tmp_path: Path) -> None:
     path = flow(tmp_path / "flow.bin", [(0, 1, 0, 10, 1, 5)])
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(FeedError, match="ends inside a message"):
-        list(read_benchmark_flow(path, "X", FastFloor()))
+        list(read_benchmark_flow(path))
 
 
 @needs_data

@@ -16,7 +16,7 @@ import isocast
 from isocast.cli.main import main
 from isocast.runtime.client.kafka import PLACE_HEADER, TOPIC_HEADER, KafkaIn, KafkaOut, KafkaPlace, read_events
 from isocast.runtime.market.file import load_market
-from isocast.terms.errors import ConfigurationError, IsocastError
+from isocast.terms.errors import ConfigurationError, IsocastError, TransportError
 from isocast.wire.events import EventArray, events_view
 from isocast.wire.opaque import is_opaque
 
@@ -184,6 +184,26 @@ def test_a_topic_that_others_write_is_not_taken_for_a_copy(world: World, brokers
 def test_what_is_no_event_is_refused(value: bytes) -> None:
     with pytest.raises(IsocastError):
         read_events(value)
+
+
+def test_brokers_that_are_away_are_told_in_words_and_not_by_the_library(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], world: World
+) -> None:
+    monkeypatch.setattr("isocast.runtime.client.kafka.WAIT_S", 0.5)
+    monkeypatch.setattr("isocast.runtime.client.kafka._PATIENCE_S", 0.2)
+    told: list[str] = []
+    with pytest.raises(TransportError, match=r"no broker of .* answers"):
+        asyncio.run(feed("127.0.0.1:1", "orders", world, "away", told=told.append).run())
+    assert told[0] == "no broker of 127.0.0.1:1 answers yet: waiting for 0.5 s"
+    assert len(told) <= 2, "and why, once"
+    told.clear()
+    assert capfd.readouterr().err == ""
+    place = KafkaPlace("127.0.0.1:1", "orders", {})
+    trouble = place.settings(told.append)["error_cb"]
+    for _ in range(3):
+        trouble(kafka.KafkaError(kafka.KafkaError._ALL_BROKERS_DOWN))  # noqa: SLF001 - its public name
+    assert len(told) == 1, "an outage is told once, and then now and then"
+    assert told[0].endswith("; it is tried again")
 
 
 def test_without_the_package_one_line_says_what_to_install(

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,35 @@ def test_every_place_to_begin(tmp_path: Path) -> None:
                     now.append(await anext(listener))
                 assert ids(now) == list(range(101, 151))
                 assert listener.grade == "complete"
+
+    run(work())
+
+
+def test_a_time_to_begin_is_the_first_message_that_was_released_then(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, SEATS)) as world:
+            await world.start()
+            for first in (1, 101, 201):
+                await world.publish("floor", trades(100, first))
+                await world.until_journals_have(range(1, first + 100), "archive", "a", "b")
+            whole = await gather(300, world.path, start="beginning")
+            releases = {
+                int(number): int(at)
+                for batch in whole
+                for number, at in zip(batch.sequences, batch.releases, strict=True)
+            }
+            instants = sorted(set(releases.values()))
+            assert len(instants) > 2
+            for at in instants[1:]:
+                first = min(number for number, release in releases.items() if release >= at)
+                moment = datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{at % 10**9:09}Z"
+                (batch, *_) = await gather(1, world.path, "desk", start=moment)
+                assert batch.first_sequence == first
+            (batch, *_) = await gather(1, world.path, "desk", start=datetime(2020, 1, 1, tzinfo=UTC))
+            assert batch.first_sequence == 1
+            await world.stop("archive")  # Then the doors of receivers tell.
+            (batch, *_) = await gather(1, world.path, "desk", start="2020-01-01")
+            assert batch.first_sequence == 1
 
     run(work())
 
@@ -192,6 +222,8 @@ def test_without_guests_places_are_taken_in_turn_those_for_programs_first(tmp_pa
         ("archive", {}, r"nodes\.archive: is not a customer"),
         ("desk", {"start": "yesterday"}, "'yesterday' is neither now, beginning, snapshot nor a sequence"),
         ("desk", {"start": 0}, "0 is neither"),
+        ("desk", {"start": "2999-01-01T00:00:00Z"}, "is in the future: nothing has been released up to then"),
+        ("wall", {"start": "2020-01-01T00:00:00Z"}, "grade latest never asks for the past"),
         ("wall", {"start": "beginning"}, "grade latest never asks for the past"),
         ("desk", {"start": 5, "latest": True}, "grade latest never asks for the past"),
     ],

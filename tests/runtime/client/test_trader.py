@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -24,7 +24,7 @@ from tests.runtime.box_office.certificates import make_certificates
 from tests.runtime.worlds import eventually
 
 import isocast
-from isocast.orders.desk import CancelRequest, NewOrder
+from isocast.orders.desk import CancelRequest, Login, NewOrder, Reason, ReportKind, TradeReport, TradingRequest
 from isocast.runtime.client import trading_http
 from isocast.runtime.client.trading_http import TradingHttp
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError, TransportError
@@ -526,6 +526,12 @@ def test_a_place_or_a_person_that_makes_no_sense_is_refused(url: str, who: dict[
         isocast.Trader(url, **who)  # type: ignore[arg-type]
 
 
+def test_a_plain_with_block_is_told_which_trader_it_wants() -> None:
+    with pytest.raises(TypeError, match=r"use `async with`, or isocast\.BlockingTrader"):  # noqa: SIM117
+        with isocast.Trader("https://127.0.0.1:8443", token="t"):  # noqa: S106
+            pass
+
+
 def test_errors_pass_from_a_worker_process_whole() -> None:
     import pickle  # noqa: PLC0415
 
@@ -659,6 +665,37 @@ def test_many_orders_are_sent_together_and_each_is_answered_for_itself(tmp_path:
                 ada.send_many([{"symbol": "ISO", "quantity": 1, "price": "1"}])
 
     blocking(tmp_path, story)
+
+
+def test_of_many_orders_those_that_cannot_be_taken_now_are_sent_again_under_their_ids(tmp_path: Path) -> None:
+    """The gateway gave up waiting for the market, which had the orders after all: none is in doubt, or doubled."""
+
+    async def story(stage: Stage, ada: isocast.Trader) -> None:
+        inner, asked = stage.desk.submit_many, list[list[str]]()
+
+        async def hasty(login: Login, requests: Sequence[TradingRequest]) -> list[TradeReport]:
+            told: list[TradeReport] = await inner(login, requests)
+            asked.append([request.client_id for request in requests])
+            if len(asked) <= times:
+                middle = len(told) // 2
+                told[middle] = told[middle]._replace(kind=ReportKind.REFUSED, number=0, reason=Reason.UNAVAILABLE)
+            return told
+
+        stage.desk.submit_many = hasty
+        some = [{"side": "buy", "symbol": "ISO", "quantity": 1, "price": f"1.0{place}"} for place in range(3)]
+        times = 1
+        found = [one for one in await ada.send_many(some) if isinstance(one, isocast.TraderOrder)]
+        assert [str(one.report.price) for one in found] == ["1.0000", "1.0100", "1.0200"]
+        assert asked == [[one.client_id for one in found], [found[1].client_id]]
+        assert len(stage.desk.entered) == 3
+        times = 1_000
+        named = [{**one, "client_id": f"d{place}"} for place, one in enumerate(some)]
+        async with isocast.Trader(stage.url, token=API_TOKEN, ca=stage.ca, patience_s=0.0) as hurried:
+            _, doubtful, _ = await hurried.send_many(named)
+        assert isinstance(doubtful, isocast.TraderRefusedError)
+        assert (doubtful.reason, "the client id d1" in str(doubtful)) == ("unavailable", True)
+
+    run(tmp_path, story)
 
 
 def test_both_faces_of_a_trader_have_the_same_methods_with_the_same_arguments() -> None:

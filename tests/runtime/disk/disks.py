@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +15,9 @@ from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.settings import Schedule
 from isocast.ring.storage import SiteState
 from isocast.runtime.disk.site_store import SiteStore, open_site_store
-from isocast.runtime.disk.store import HighWater, Location
+from isocast.runtime.disk.store import HighWater
 from isocast.runtime.disk.store_marker import StoreIdentity
+from isocast.runtime.disk.store_segments import Location
 from isocast.runtime.market.model import Durability, StoreSettings
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.packets import Data, NewRing
@@ -32,6 +33,7 @@ __all__ = [
     "Step",
     "blank_site",
     "fill",
+    "flipping_bits",
     "folded",
     "open_site",
     "quick_directory",
@@ -189,3 +191,14 @@ def site_steps() -> st.SearchStrategy[list[Step]]:
         ),
         max_size=40,
     )
+
+
+def flipping_bits(path: Path) -> Iterator[int]:
+    """Damage one bit of every byte of a file in turn, and give the place; in the end the file is whole again."""
+    whole = path.read_bytes()
+    for byte in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[byte] ^= 1 << byte % 8
+        path.write_bytes(damaged)
+        yield byte
+    path.write_bytes(whole)

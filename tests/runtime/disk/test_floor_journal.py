@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.floor.cases import BUY, SELL, order
+from tests.floor.keys import key_in_order
 from tests.runtime.disk.journals import write
 from tests.wire.journal_samples import PERIOD, block
 
@@ -67,9 +68,11 @@ def written(
     sequence = 2
     by_token = {report.token: report for report in reports}
     for number, events in enumerate(TOKENS, 1):
-        payloads = sent([OpaqueMessage(floor_topic(CODE), encode_event(event)) for event in events])
+        entered = [(floor_topic(CODE), encode_event(event)) for event in events]
+        payloads = sent([OpaqueMessage(*one) for one in entered])
         payloads += sent([OpaqueMessage("news", b"of others")])
-        released.append(block(2 * number, sequence, payloads))
+        key = key_in_order(floor_topic(CODE), entered)
+        released.append(replace(block(2 * number, sequence, payloads), shuffle_key=key))
         sequence += len(payloads)
         report = by_token.get(2 * number)
         if report is not None and report.trades:
@@ -172,7 +175,9 @@ def kept_beside(journal: Path, *, up_to: int = 7) -> Arbiter:
     released: dict[int, list[FloorMessage]] = {number: [] for number in range(1, up_to + 1)}
     for header, _, sequence, _, message in JournalReader(journal).opaque_messages():
         if header.token_number <= up_to:
-            released[header.token_number].append(FloorMessage(sequence, message.topic, message.payload, 1))
+            released[header.token_number].append(
+                FloorMessage(sequence, message.topic, message.payload, header.shuffle_key, 1)
+            )
     arbiter = Arbiter(CODE, 1)
     for number, messages in released.items():
         arbiter.step(TokenReleased(number, number * PERIOD, number, 1, (1,), tuple(messages)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.runtime.disk.disks import quick_directory, segment_paths
+from tests.runtime.disk.disks import flipping_bits, quick_directory, segment_paths
 
 from isocast.ring.effects import BallotChosen, OutboxAppended, OutboxFreed, Record
 from isocast.ring.source import OutboxState
@@ -230,14 +230,9 @@ def test_a_bit_that_flips_anywhere_is_an_error() -> None:
         store.append_many([appended(1), appended(2), OutboxFreed(2)])
         store.abandon()
         path = segment_paths(directory)[0]
-        whole = path.read_bytes()
-        for byte in range(len(whole)):
-            damaged = bytearray(whole)
-            damaged[byte] ^= 1 << byte % 8
-            path.write_bytes(damaged)
+        for _ in flipping_bits(path):
             with pytest.raises(StoreError, match="starts a new incarnation"):
                 open_floor(directory)
-        path.write_bytes(whole)
         open_floor(directory).close()
 
 

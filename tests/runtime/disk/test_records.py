@@ -45,7 +45,7 @@ from isocast.runtime.disk.snapshots import (
     server_snapshot,
     site_snapshot,
 )
-from isocast.runtime.disk.store import Frame
+from isocast.runtime.disk.store_segments import Frame
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Epoch, source_id
 from isocast.wire.packets import DIGEST_BYTES, SHORT_DIGEST_BYTES, Data, NewRing

@@ -20,7 +20,10 @@ EVENT = bytes([1, 0, 0, 0]) + b"XNYS" + bytes(40)
 
 def released(sequence: int, token: int, payload: bytes, epoch: int = 1) -> ReleasedPacket:
     instant = token * 1_000
-    return ReleasedPacket(0, Epoch(epoch, 65_537), SENDER, token, sequence, instant, 0, sequence, 1, payload, b"")
+    key = bytes([token] * 16)
+    return ReleasedPacket(
+        0, Epoch(epoch, 65_537), SENDER, token, sequence, instant, 0, sequence, 1, payload, b"", shuffle_key=key
+    )
 
 
 @st.composite

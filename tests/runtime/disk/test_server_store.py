@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.ring.makers import EPOCH, NEXT_EPOCH, Chain, following, founding
-from tests.runtime.disk.disks import quick_directory, segment_paths
+from tests.runtime.disk.disks import flipping_bits, quick_directory, segment_paths
 
 from isocast.reformation.forming import ServerState
 from isocast.ring.effects import BallotChosen, PromiseMade, RingDecided
@@ -99,10 +99,6 @@ def test_a_bit_that_flips_anywhere_is_an_error() -> None:
         store.append(RingDecided(following(Chain())))
         store.abandon()
         path = segment_paths(directory)[0]
-        whole = path.read_bytes()
-        for byte in range(len(whole)):
-            damaged = bytearray(whole)
-            damaged[byte] ^= 1 << byte % 8
-            path.write_bytes(damaged)
+        for _ in flipping_bits(path):
             with pytest.raises(StoreError, match=f"{path.name}: byte .* under a new id"):
                 open_geneva(directory)

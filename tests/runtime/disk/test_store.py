@@ -17,6 +17,7 @@ from tests.runtime.disk.disks import (
     Step,
     blank_site,
     fill,
+    flipping_bits,
     folded,
     open_site,
     quick_directory,
@@ -97,17 +98,12 @@ def test_a_bit_that_flips_anywhere_is_an_error_with_file_and_place(directory: Pa
     """Headers, tokens, directories, payloads: also in the last record, which no killed process can have left so."""
     fill(directory, SHORT, ("promise", 1, 0), ("ring", 0, 1), SHORT)
     path = segment_paths(directory)[0]
-    whole = path.read_bytes()
-    for byte in range(len(whole)):
-        damaged = bytearray(whole)
-        damaged[byte] ^= 1 << byte % 8
-        path.write_bytes(damaged)
+    for byte in flipping_bits(path):
         with pytest.raises(StoreError, match="under a new id") as caught:
             open_site(directory, LARGE)
         assert caught.value.file == str(path)
         assert caught.value.offset is not None
         assert caught.value.offset <= byte
-    path.write_bytes(whole)
     assert state_of(directory).held == 3
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.disk.disks import quick_directory
 
-from isocast.runtime.disk.store import (
+from isocast.runtime.disk.store_segments import (
     FILE_BYTES,
     Frame,
     StoreSegment,

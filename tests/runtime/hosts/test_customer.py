@@ -9,6 +9,7 @@ from tests.runtime.forged_line import send_on_line
 from tests.runtime.worlds import LAYERED, SMALL, World, eventually, market_file, run, trades
 
 from isocast.cli.top_view import frame
+from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_verify import verify
 from isocast.runtime.hosts.customer import CustomerHost
 from isocast.runtime.hosts.process import NodeProcess
@@ -158,7 +159,8 @@ def test_two_contents_of_one_message_are_an_alarm_wherever_one_looks_and_the_fir
             bank = world.nodes["bank"]
             counters, later = bank.counters, Epoch(9, server_id(1))
             before = copies_of(bank)
-            send_on_line(world.market, "c", sequence, true, later)
+            (block, *_) = read_blocks(world.market.directory_of("bank") / "journal")
+            send_on_line(world.market, "c", sequence, true, later, block.header.shuffle_key)
             await eventually(lambda: copies_of(bank) > before)
             assert counters.conflicts == 0, "the same again, under a later epoch"
             send_on_line(world.market, "c", sequence, trades(1, 666).tobytes(), later)

@@ -5,6 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests.floor.keys import key_in_order
+
 from isocast.floor.codec import encode_event, floor_topic
 from isocast.floor.events import Directory, Event, Order, Phase, Trade
 from isocast.floor.reporting import FloorReport, decode_report, encode_report, report_topic
@@ -68,25 +70,32 @@ class Site:
         releaser = self.receiver.releaser
         number = releaser.released + 1
         payloads = cut_opaque([message(event) for event in events], 200) if events else []
+        key = self.key(*events)
         if payloads:
             first = releaser.next_sequence
             rows = [(source_id(1, 1), first + place, payload_digest(raw), raw) for place, raw in enumerate(payloads)]
             instant = 1_000 * number
             self.journal.append(
-                ReleasedBlock(EPOCH, number, len(rows), 0, first, instant, instant, instant, 0, bytes(16), rows)
+                ReleasedBlock(EPOCH, number, len(rows), 0, first, instant, instant, instant, 0, key, rows)
             )
             releaser.next_sequence += len(rows)
         if heard:
-            self.complete(number, releaser.next_sequence - len(payloads), payloads, owner, stable)
+            self.complete(number, releaser.next_sequence - len(payloads), payloads, key, owner, stable)
         releaser.released = number
         self.floor.settle(self.receiver)
 
-    def complete(self, number: int, first: int, payloads: Sequence[bytes], owner: int = OTHER, stable: int = 0) -> None:
+    @staticmethod
+    def key(*events: Event | bytes | FloorReport) -> bytes:
+        return key_in_order(floor_topic(CODE), [message(event)[:2] for event in events])
+
+    def complete(
+        self, number: int, first: int, payloads: Sequence[bytes], key: bytes, owner: int = OTHER, stable: int = 0
+    ) -> None:
         """A token is in the log."""
         token = SimpleNamespace(
             token_number=number, instant=1_000 * number, stable=stable, sender=owner, first_sequence=first
         )
-        entry: Any = SimpleNamespace(token=token, messages=tuple(payloads))
+        entry: Any = SimpleNamespace(token=token, messages=tuple(payloads), shuffle_key=key)
         self.floor.completed(entry, 3)
 
     def cut(self, keep: int, first: int) -> None:
@@ -100,13 +109,14 @@ class Site:
         releaser = self.receiver.releaser
         number = releaser.released + 1
         payloads = cut_opaque([message(event) for event in events], 80) if events else []
-        self.complete(number, self.again, payloads, owner, stable)
+        key = self.key(*events)
+        self.complete(number, self.again, payloads, key, owner, stable)
         rows = [(source_id(1, 1), self.again + place, payload_digest(raw), raw) for place, raw in enumerate(payloads)]
         self.again += len(payloads)
         new = [row for row in rows if row[1] >= releaser.next_sequence]
         if new:
             instant, place = 1_000 * number, len(rows) - len(new)
-            block = (len(rows), place, new[0][1], instant, instant, instant, 0, bytes(16), new)
+            block = (len(rows), place, new[0][1], instant, instant, instant, 0, key, new)
             self.journal.append(ReleasedBlock(Epoch(2, server_id(1)), number, *block))
             releaser.next_sequence = self.again
         releaser.released = number

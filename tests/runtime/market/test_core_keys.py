@@ -12,6 +12,9 @@ from isocast.runtime.market.core_keys import FORMER_S, CoreKeys
 from isocast.runtime.net.channels import Reception
 from isocast.runtime.watch.counters import Channel, NodeCounters
 from isocast.security.keys import CoreKeyring, SecretKey
+from isocast.security.sealing import Opener, Sealer
+from isocast.terms.errors import ForgeryError
+from isocast.terms.ids import Label
 from isocast.wire.codec import encode
 from isocast.wire.frame import PacketKind
 
@@ -167,6 +170,56 @@ def test_what_a_source_says_after_it_turned_is_of_the_new_generation() -> None:
     assert encode(DATA, source.ring, MARKET) == before
     source.keys.turn()
     assert encode(DATA, source.ring, MARKET) == encode(DATA, CoreKeyring(None, (), {NUMBER: FLOOR}, NEW), MARKET)
+
+
+# ---- the seals of sources' payloads follow too
+
+
+LABEL = Label(DATA.sender, 1)
+
+
+def seal_of(keys: CoreKeys) -> bytes:
+    return Sealer(FLOOR, NUMBER, bytes(16), keys.seals).seal(0, LABEL, b"a secret")
+
+
+def opens(keys: CoreKeys, sealed: bytes) -> bool:
+    opener = Opener({NUMBER: FLOOR}, keys.seals)
+    try:
+        return opener.knows(0, LABEL, sealed) and opener.open(0, LABEL, sealed).payload == b"a secret"
+    except ForgeryError:
+        return False
+
+
+def test_while_the_market_changes_over_everybody_opens_both_and_each_seals_by_what_it_speaks_by() -> None:
+    source, receiver, removed = (CoreKeys(OLD, first=OLD) for _ in range(3))
+    before = seal_of(source)
+    source.expect(NEW)
+    receiver.expect(NEW)
+    assert seal_of(source) == before, "it has not turned"
+    source.turn()
+    assert opens(receiver, seal_of(source)), "who has turned is understood by who has not"
+    receiver.turn()
+    assert opens(receiver, before)
+    assert opens(removed, before)
+    assert not opens(removed, seal_of(source))
+
+
+def test_what_a_source_sends_again_opens_however_long_it_was_away() -> None:
+    clock = [0.0]
+    away = seal_of(CoreKeys(NEW, first=OLD))
+    receiver = CoreKeys(NEW, None, lambda: clock[0], first=OLD)
+    receiver.expect(NEWEST, (NEW,))
+    receiver.turn()
+    clock[0] += 2 * FORMER_S
+    assert receiver.other() is None, "nobody speaks by it any more"
+    assert opens(receiver, away)
+    assert opens(receiver, seal_of(CoreKeys(OLD, first=OLD)))
+
+
+def test_a_receiver_that_starts_or_is_new_opens_by_what_its_roster_hands_on() -> None:
+    away = seal_of(CoreKeys(NEW, first=OLD))
+    assert opens(CoreKeys(NEWEST, NEW, handed_on=(NEW,)), away)
+    assert not opens(CoreKeys(NEWEST), away)
 
 
 def test_core_keys_show_fingerprints_and_are_not_copied() -> None:

@@ -174,3 +174,20 @@ def test_whoever_weighs_lies_goes_by_no_key_that_was_replaced(keyed: Market) -> 
     follower, server = NewsReader(keyed, load_book(keyed)), NewsReader(keyed, load_book(keyed), KeysCounting.NEWEST)
     assert (follower.key_of(b, 1, 5), server.key_of(b, 1, 5)) == (old, None)
     assert (follower.key_of(b, 2, 5), server.key_of(b, 2, 5)) == (new.public, new.public)
+
+
+def test_a_source_believes_the_ring_that_it_finds_by_a_key_that_is_still_the_signers(keyed: Market) -> None:
+    a, b = (keyed.node(name).node for name in "ab")
+    kept, old = (load_identity(keyed, name).public for name in "ab")
+    running = NewsReader(keyed, load_book(keyed), KeysCounting.NOT_REPLACED)
+    new = rotate_identity(keyed, "b")
+    renew_roster(keyed, RosterWish((IdentityRequest("b", new.public, new.exchange),)))
+    renew_roster(keyed, RosterWish(new_core_key=True))
+    assert running.key_of(b, 1) == old, "it knows nothing newer"
+    started = NewsReader(keyed, load_book(keyed), KeysCounting.NOT_REPLACED)
+    assert [started.key_of(a, serial) for serial in (1, 2, 3)] == [kept, kept, kept]
+    assert [started.key_of(b, serial) for serial in (1, 2, 3)] == [None, new.public, new.public]
+    assert started.key_of(b, 1, 5) == old, "tokens are of their time"
+    save_revocation(keyed, revocation_of(keyed, "a"))
+    revoked = NewsReader(keyed, load_book(keyed), KeysCounting.NOT_REPLACED)
+    assert [revoked.key_of(a, serial) for serial in (1, 2, 3)] == [None, None, None]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.runtime.net.noise import ADDRESSES_MAX, LOUD, Noise
+from isocast.runtime.net.channels import ADDRESSES_MAX, LOUD, Noise
 
 bursts = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)), min_size=1, max_size=20)
 

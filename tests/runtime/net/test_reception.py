@@ -14,7 +14,7 @@ from isocast.runtime.watch.counters import Channel, NodeCounters, packet_slot
 from isocast.wire.codec import NO_KEYS, Keys, PacketKind, encode
 from isocast.wire.frame import MAGIC, VERSION, market_id, tag_of
 from isocast.wire.limits import TAG_BYTES
-from isocast.wire.packets import Data
+from isocast.wire.packets import Data, Repair
 
 OWN = 1
 TAKEN = (PacketKind.TOKEN, PacketKind.DATA, PacketKind.REPAIR, PacketKind.NEWRING, PacketKind.JOIN)
@@ -155,3 +155,27 @@ def test_whatever_the_bytes_nothing_is_raised_and_everything_is_accounted_for(fr
     taken = reader.packets(frames)
     assert len(taken) + sum(refused(counters).values()) == len(frames)
     assert sum(counters.packets_received) == len(taken)
+
+
+class OfOneGeneration:
+    """Knows payloads that begin so."""
+
+    def __init__(self, name: bytes) -> None:
+        self._name = name
+
+    def knows(self, stripe: int, label: tuple[int, int], sealed: bytes) -> bool:
+        return (stripe, label) == (STRIPE, DATA.label) and sealed.startswith(self._name)
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_message_of_a_generation_of_seals_that_is_not_known_is_refused(repaired: bool) -> None:  # noqa: FBT001
+    reader, counters = reception()
+    packet = Repair(STRIPE, DATA.epoch, OWN + 1, DATA) if repaired else DATA
+    frame = encode(packet, KEYS)
+    reader.seals = OfOneGeneration(DATA.payload[:4])
+    assert reader.packets([frame]) == [packet]
+    reader.seals = OfOneGeneration(b"another")
+    assert reader.packets([frame]) == []
+    assert reader.refused == [0]
+    assert refused(counters) == {"authentication_failures": 1}
+    assert reader.packets([TOKEN]) == [SAMPLES[PacketKind.TOKEN]], "what is no message has no seal"

@@ -14,6 +14,7 @@ from isocast.cli.main import main
 from isocast.runtime.hosts.receiver import ReceiverHost
 from isocast.runtime.hosts.reformation import ReformationHost
 from isocast.runtime.hosts.roster_following import RosterFollower
+from isocast.runtime.hosts.source import SourceHost
 from isocast.runtime.market.roster_files import ROSTER, load_roster, save_revocation, save_roster
 from isocast.runtime.market.roster_making import (
     RosterWish,
@@ -28,7 +29,8 @@ from isocast.runtime.market.roster_making import (
 from isocast.runtime.operate.operator_door import OperatorError, ask
 from isocast.runtime.operate.ring_change import RingChange, RingView
 from isocast.runtime.operate.roster_change import RosterChange, RosterState
-from isocast.security.roster import RosterBook, sign_roster
+from isocast.security.roster import FORMER_MAX, RosterBook, sign_roster
+from isocast.terms.errors import StoreError
 
 RECEIVERS = ("a", "b", "c")
 CORE = (*RECEIVERS, "x")
@@ -47,7 +49,7 @@ def _certified(world: World, name: str) -> int:
 def core_key(world: World, name: str) -> str:
     """The fingerprint of that by which a node speaks."""
     host = world.nodes[name].host
-    assert isinstance(host, ReceiverHost | ReformationHost)
+    assert isinstance(host, ReceiverHost | ReformationHost | SourceHost)
     keys = host._context.keys.core_keys  # noqa: SLF001
     assert keys is not None
     return keys.current.fingerprint
@@ -99,6 +101,123 @@ def test_a_roster_counts_from_the_same_token_on_everywhere(tmp_path: Path) -> No
             await world.until_journals_have(range(1, 11), *RECEIVERS)
 
     run(work())
+
+
+def revealing(folder: Path, reveal: str) -> Path:
+    path = market_file(folder, SMALL)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("durability", f'reveal = "{reveal}"\ndurability', 1), encoding="utf-8")
+    return path
+
+
+async def another_core_key(world: World, *, apply: bool = True) -> None:
+    assert renew_roster(world.market, RosterWish(new_core_key=True)) is not None
+    if apply:
+        former = core_key(world, "floor")
+        await RosterChange(world.market).apply()
+        # The roster is in force at the receivers; a source changes over when it first hears one of them.
+        await eventually(lambda: core_key(world, "floor") != former)
+
+
+def unheard(world: World) -> list[str]:
+    """Who refused or could not open anything."""
+    nodes = {name: world.nodes[name].counters for name in (*RECEIVERS, "floor")}
+    return [name for name, found in nodes.items() if found.authentication_failures or found.unopened_payloads]
+
+
+@pytest.mark.parametrize("reveal", ["seal", "chain"])
+def test_a_market_under_load_changes_its_core_key_and_every_message_is_heard_and_opened(
+    tmp_path: Path, reveal: str
+) -> None:
+    async def load(world: World, over: asyncio.Event) -> int:
+        count = 0
+        while not over.is_set():
+            await world.publish("floor", trades(1, first_id=count + 1))
+            count += 1
+        return count
+
+    async def work() -> None:
+        async with World(revealing(tmp_path, reveal)) as world:
+            await world.start()
+            over = asyncio.Event()
+            loading = asyncio.create_task(load(world, over))
+            used = {core_key(world, "a")}
+            for _ in range(2):
+                await another_core_key(world)
+                await eventually(lambda: len({core_key(world, name) for name in CORE}) == 1)
+                used.add(core_key(world, "a"))
+            over.set()
+            count = await loading
+            await world.until_journals_have(range(1, count + 1), *RECEIVERS)
+            assert len(used) == 3
+            assert count > 10, "something was published over each change"
+            assert not unheard(world)
+
+    run(work())
+
+
+@pytest.mark.parametrize("reveal", ["seal", "chain"])
+def test_what_waits_in_an_outbox_over_two_changes_opens_at_sites_that_know_the_newest(
+    tmp_path: Path, reveal: str
+) -> None:
+    async def work() -> None:
+        async with World(revealing(tmp_path, reveal)) as world:
+            await world.start()
+            await another_core_key(world)
+            await world.publish("floor", trades(5))
+            await world.until_journals_have(range(1, 6), *RECEIVERS)
+            for name in RECEIVERS:
+                await world.stop(name)
+            await world.publish("floor", trades(5, first_id=6))
+            for name in ("floor", "x"):
+                await world.stop(name)
+            for _ in range(2):
+                await another_core_key(world, apply=False)
+            await world.start(*RECEIVERS, "floor", "x")
+            await world.until_journals_have(range(1, 11), *RECEIVERS)
+            assert not unheard(world)
+
+    run(work(), PATIENCE_S)
+
+
+def test_a_source_that_starts_again_believes_a_ring_that_was_formed_before_the_newest_roster(tmp_path: Path) -> None:
+    """Under `chain` it must know who certifies: without that it would disclose no key, and all would be void."""
+
+    async def work() -> None:
+        async with World(revealing(tmp_path, "chain")) as world:
+            await world.start()
+            await another_core_key(world)
+            await world.stop("floor")
+            await world.start("floor")
+            await world.publish("floor", trades(5))
+            await eventually(lambda: world.count("a") == 5 or world.nodes["a"].counters.void_messages)
+            assert not world.nodes["a"].counters.void_messages
+            await world.until_journals_have(range(1, 6), *RECEIVERS)
+            assert not world.nodes["floor"].counters.refused_signatures
+
+    run(work(), PATIENCE_S)
+
+
+def test_a_source_that_was_away_too_long_says_what_is_lost_and_begins_anew(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, SMALL)) as world:
+            await world.start()
+            await another_core_key(world)
+            for name in RECEIVERS:
+                await world.stop(name)
+            await world.publish("floor", trades(5))
+            for name in ("floor", "x"):
+                await world.stop(name)
+            for _ in range(FORMER_MAX + 1):
+                await another_core_key(world, apply=False)
+            with pytest.raises(StoreError, match=r"sealed with a core key that no roster hands on .* start the source"):
+                await world.start("floor", ready=False)
+            await world.start(*RECEIVERS, "floor", "x")
+            await world.publish("floor", trades(5, first_id=6))
+            await world.until_journals_have(range(6, 11), *RECEIVERS)
+            assert not unheard(world)
+
+    run(work(), PATIENCE_S)
 
 
 def test_a_revocation_binds_at_once(tmp_path: Path) -> None:

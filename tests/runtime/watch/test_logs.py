@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import structlog
 
-from isocast.runtime.watch.logs import LogLevel, RateLimit, configure_logs, get_log
+from isocast.runtime.watch.logs import LogLevel, LogRateLimit, configure_logs, get_log
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import Epoch
 
@@ -210,7 +210,7 @@ def test_a_traceback_shows_no_values_and_no_keys(terminal: bool) -> None:  # noq
 
 def test_the_same_event_passes_some_times_a_second_and_then_is_counted() -> None:
     out, clock = io.StringIO(), Clock()
-    logs = configure_logs(stream=out, limit=RateLimit(3, clock))
+    logs = configure_logs(stream=out, limit=LogRateLimit(3, clock))
     for number in range(10):
         get_log().warning("forged packet", number=number)
     get_log().warning("another")
@@ -224,7 +224,7 @@ def test_the_same_event_passes_some_times_a_second_and_then_is_counted() -> None
 
 def test_what_stopped_is_told_once_its_second_is_over() -> None:
     out, clock = io.StringIO(), Clock()
-    logs = configure_logs(stream=out, limit=RateLimit(1, clock))
+    logs = configure_logs(stream=out, limit=LogRateLimit(1, clock))
     for _ in range(5):
         get_log().warning("forged packet")
     logs.tell_suppressed()
@@ -239,7 +239,7 @@ def test_what_stopped_is_told_once_its_second_is_over() -> None:
 
 def test_at_the_end_everything_is_told() -> None:
     out = io.StringIO()
-    logs = configure_logs(stream=out, limit=RateLimit(1, Clock()))
+    logs = configure_logs(stream=out, limit=LogRateLimit(1, Clock()))
     for _ in range(3):
         get_log().warning("forged packet")
     logs.tell_suppressed(ending=True)
@@ -247,7 +247,7 @@ def test_at_the_end_everything_is_told() -> None:
 
 
 def test_many_different_events_fill_no_memory() -> None:
-    limit = RateLimit(1, Clock())
+    limit = LogRateLimit(1, Clock())
     for number in range(2_000):
         limit(None, "info", {"event": f"event {number}"})
     with pytest.raises(structlog.DropEvent):

@@ -9,10 +9,10 @@ import pytest
 from tests.runtime.disk.journals import write_of
 from tests.wire.journal_samples import DELAY, PERIOD
 
-from isocast.orders.entry import EntryRule, entry_groups
 from isocast.studies.entry.journals import ContestKey, read_journals
-from isocast.studies.entry.reactions import LeftOut, Reactions, clustered_share
+from isocast.studies.entry.reactions import LeftOutOrders, Reactions, clustered_share
 from isocast.studies.entry.stream import cities_of
+from isocast.terms.entry import EntryRule, entry_groups
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.instants import MILLISECOND
@@ -61,7 +61,7 @@ def read(folder: Path, blocks: list[ReleasedBlock]) -> Reactions:
 
 def test_one_journal_tells_every_rule(tmp_path: Path) -> None:
     found = read(tmp_path, by_turns())
-    assert found.left_out == LeftOut(0, 0, 0, 0, 0)
+    assert found.left_out == LeftOutOrders(0, 0, 0, 0, 0)
     assert found.stream.contests == PAIRS * TOKENS
     released, shuffle, batch = (found.estimate(rule, ("London", "Sydney"), OWNERS) for rule in EntryRule)
     assert released is not None
@@ -96,7 +96,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         block(3, 7, [(LONDON, orders(3, LONDON, at, 1)), (LONDON, orders(3, LONDON, at, 1))]),
     ]
     found = read(tmp_path, blocks)
-    assert found.left_out == LeftOut(opaque_messages=1, other_events=1, alone=2, repeated=2, apart=PAIRS)
+    assert found.left_out == LeftOutOrders(opaque_messages=1, other_events=1, alone=2, repeated=2, apart=PAIRS)
     assert found.stream.contests == 3
 
 

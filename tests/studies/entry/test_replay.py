@@ -11,7 +11,7 @@ import pytest
 from tests.paper.closed_forms import exchange_share
 
 from isocast.studies.entry.figures import EntryFigures, arrival_share, entry_figures, shuffle_share
-from isocast.studies.entry.replay import Replay, ReplayRule, ReplaySettings
+from isocast.studies.entry.replay import EntryReplay, ReplayRule, ReplaySettings
 from isocast.studies.entry.stream import OrderStream, cities_of, draw_stream
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import MILLISECOND, SECOND
@@ -28,7 +28,7 @@ def stream(cities: tuple[City, ...], contests: int, reaction_ns: float = 0.0) ->
 
 
 def figures(orders: OrderStream, rule: ReplayRule, settings: ReplaySettings = SETTINGS, seed: int = 1) -> EntryFigures:
-    return entry_figures(orders, Replay(orders, settings, seed).ranks(rule), rule.value)
+    return entry_figures(orders, EntryReplay(orders, settings, seed).ranks(rule), rule.value)
 
 
 @cache
@@ -78,14 +78,14 @@ def test_rotation_alone_is_not_fair() -> None:
 
 def test_a_replay_is_a_function_of_its_seed() -> None:
     for rule in ReplayRule:
-        one, same, other = (Replay(ten_cities(), SETTINGS, seed).ranks(rule).tolist() for seed in (1, 1, 2))
+        one, same, other = (EntryReplay(ten_cities(), SETTINGS, seed).ranks(rule).tolist() for seed in (1, 1, 2))
         assert one == same
         assert (one == other) == (rule in (ReplayRule.ARRIVAL, ReplayRule.BATCH)), "these two draw nothing here"
 
 
 def test_no_order_enters_before_a_token_that_could_have_it() -> None:
     """Both ring rules agree on tokens; under the shuffle tokens follow one another as under the batch."""
-    replay = Replay(ten_cities(), SETTINGS, 1)
+    replay = EntryReplay(ten_cities(), SETTINGS, 1)
     batch, shuffle, arrival = (
         replay.ranks(rule) for rule in (ReplayRule.BATCH, ReplayRule.SHUFFLE, ReplayRule.ARRIVAL)
     )
@@ -101,7 +101,7 @@ def test_an_order_is_in_the_first_token_whose_owner_has_it() -> None:
     instants = np.array([900, 900, 950, 950, 1_000, 1_001], np.int64) * MILLISECOND
     city = np.array([0, 1, 0, 1, 0, 0], np.int64)
     orders = OrderStream(("London", "Sydney"), (LONDON, SYDNEY), instants, city, city + 1, np.zeros(6, np.int64))
-    assert Replay(orders, settings, 1).ranks(ReplayRule.BATCH).tolist() == [0, 0, 0, 1, 0, 1]
+    assert EntryReplay(orders, settings, 1).ranks(ReplayRule.BATCH).tolist() == [0, 0, 0, 1, 0, 1]
 
 
 def test_each_accounts_own_order_is_kept_in_a_token() -> None:
@@ -110,7 +110,7 @@ def test_each_accounts_own_order_is_kept_in_a_token() -> None:
     instants = np.sort(np.random.default_rng(3).integers(0, MILLISECOND, count)) + SECOND
     city = np.arange(count) % 10
     orders = OrderStream(tuple(place.name for place in RING), RING, instants, city, city + 1, np.zeros(count, np.int64))
-    ranks = Replay(orders, SETTINGS, 1).ranks(ReplayRule.SHUFFLE)
+    ranks = EntryReplay(orders, SETTINGS, 1).ranks(ReplayRule.SHUFFLE)
     for place in range(10):
         assert (np.diff(ranks[city == place]) > 0).all()
 
@@ -166,4 +166,4 @@ def test_an_order_that_is_longer_under_way_than_a_token_period_waits_for_its_tok
 def test_a_city_whose_place_is_not_known_cannot_be_replayed() -> None:
     orders = replace(stream((LONDON, SYDNEY), 10), places=(LONDON, None))
     with pytest.raises(ConfigurationError, match="Sydney"):
-        Replay(orders, SETTINGS, 1)
+        EntryReplay(orders, SETTINGS, 1)

@@ -24,7 +24,7 @@ from isocast.simulation.layers import archive_id, customer_id
 from isocast.simulation.network import LossProcess
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import Scenario, scenario_from_mapping
-from isocast.studies.planet.core import CoreNet, TokenOutcome, run_token, with_sets
+from isocast.studies.planet.core import CoreNet, TokenFigures, run_token, with_sets
 from isocast.studies.planet.edge import EdgeInputs, Ground, run_servers
 from isocast.studies.planet.report import ring_of
 from isocast.studies.planet.settings import CoreSettings, CountColumn, PlanetEdgeSettings
@@ -59,7 +59,7 @@ def by_arrays(scenario: Scenario, net: CoreNet, tokens: int) -> Figures:
         jitter_ns=scenario.jitter_ns,
     )
     core = with_sets(core, scenario.timing.nack_sets)
-    got: list[TokenOutcome] = [run_token(net, core, 1, number) for number in range(tokens)]
+    got: list[TokenFigures] = [run_token(net, core, 1, number) for number in range(tokens)]
     nacks = np.array([one.ring_nacks + one.lower_nacks for one in got])
     repairs = np.array([one.ring_repairs + one.lower_repairs for one in got])
     return Figures(

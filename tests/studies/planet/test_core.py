@@ -14,7 +14,7 @@ from isocast.studies.planet.core import (
     CoreNet,
     CorePart,
     CoreWorld,
-    TokenOutcome,
+    TokenFigures,
     TreeLevel,
     joined,
     run_token,
@@ -37,7 +37,7 @@ TWO_LAYERS = Timing(
 )
 
 
-def outcomes(net: CoreNet, settings: CoreSettings, tokens: int) -> list[TokenOutcome]:
+def outcomes(net: CoreNet, settings: CoreSettings, tokens: int) -> list[TokenFigures]:
     return [run_token(net, settings, 1, number) for number in range(tokens)]
 
 

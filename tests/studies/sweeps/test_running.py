@@ -16,7 +16,7 @@ from isocast.studies.sweeps import sweep as running
 from isocast.studies.sweeps.summary import interval, summarise
 from isocast.studies.sweeps.sweep import (
     FIGURES,
-    Status,
+    RunStatus,
     Sweep,
     SweepResult,
     check_table,
@@ -42,7 +42,7 @@ def result() -> SweepResult:
 
 def test_a_row_is_what_the_simulator_says(result: SweepResult) -> None:
     row = result.rows[3]
-    assert (row.point, row.seed, row.status) == ((0.1,), 2, Status.SAFE)
+    assert (row.point, row.seed, row.status) == ((0.1,), 2, RunStatus.SAFE)
     report = run_scenario(scenario_from_mapping(SMALL.mapping((0.1,))), 2)
     assert row.digest == report.trace_digest
     assert row.figures == {name: getattr(report, name) for name in FIGURES}
@@ -50,10 +50,10 @@ def test_a_row_is_what_the_simulator_says(result: SweepResult) -> None:
 
 def test_a_point_that_no_scenario_can_have_is_a_row_with_its_reason(result: SweepResult) -> None:
     for row in result.rows[4:]:
-        assert row.status is Status.FAILED
+        assert row.status is RunStatus.FAILED
         assert row.reason.startswith("loss: must be a probability")
         assert row.figures == {}
-    assert (result.count(Status.SAFE), result.count(Status.FAILED)) == (4, 2)
+    assert (result.count(RunStatus.SAFE), result.count(RunStatus.FAILED)) == (4, 2)
 
 
 def test_a_machine_that_raises_is_a_row_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_a_machine_that_raises_is_a_row_too(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(running, "run_scenario", broken)
     rows = run_sweep(SMALL, Spreading(jobs=1)).rows
     assert rows[0].reason == "ZeroDivisionError: of all things"
-    assert {row.status for row in rows} == {Status.FAILED}
+    assert {row.status for row in rows} == {RunStatus.FAILED}
 
 
 def test_a_violation_is_told_and_its_figures_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_a_violation_is_told_and_its_figures_kept(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(running, "run_scenario", unsafe)
     row = run_sweep(SMALL, Spreading(jobs=1)).rows[0]
-    assert (row.status, row.reason) == (Status.VIOLATED, "S1: two messages at one place")
+    assert (row.status, row.reason) == (RunStatus.VIOLATED, "S1: two messages at one place")
     assert row.figures["tokens"] > 0
 
 

@@ -88,8 +88,9 @@ def _as_heard(blocks: Sequence[ReleasedBlock], market: Market) -> list[ReleasedB
     """What a line brings of the same: no labels, another digest, and the arrival."""
     heard: list[ReleasedBlock] = []
     for block in blocks:
+        epoch, token, instant, key = block.epoch, block.token_number, block.instant, block.shuffle_key
         packets = [
-            ReleasedPacket(0, block.epoch, 1, block.token_number, sequence, block.instant, 0, sequence, 1, payload, b"")
+            ReleasedPacket(0, epoch, 1, token, sequence, instant, 0, sequence, 1, payload, b"", shuffle_key=key)
             for sequence, (_, _, _, payload) in enumerate(block.messages, block.first_sequence)
         ]
         heard += blocks_of(packets, Position(), block.released_at, market.timing.release_delay_ns, 0)

@@ -26,7 +26,7 @@ from isocast.trials.demo.trading import GATEWAYS, TRADERS, TraderSeat
 from isocast.trials.evidence import journal_of
 from isocast.wire.journal_blocks import JournalMessage, ReleasedBlock
 from isocast.wire.opaque import OpaqueMessage, cut_opaque
-from isocast.wire.packets import SHORT_DIGEST_BYTES, payload_digest
+from isocast.wire.packets import payload_digest
 
 Token = tuple[int, int, list[FloorMessage]]
 TokenChange = Callable[[Sequence[Token]], Sequence[Token]]
@@ -156,7 +156,7 @@ def _blocks(market: Market, tokens: Sequence[Token]) -> list[ReleasedBlock]:
                 due=due,
                 released_at=due,
                 clock_bound_ns=market.timing.clock_error_ns,
-                shuffle_key=bytes(SHORT_DIGEST_BYTES),
+                shuffle_key=messages[0].shuffle_key,
                 messages=[message],
             )
         )

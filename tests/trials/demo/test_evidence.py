@@ -9,7 +9,7 @@ from tests.trials.demo.canned import FLOOR, PUBLISHED, canned_market, write_jour
 
 from isocast.runtime.market.model import Market
 from isocast.terms.instants import MILLISECOND
-from isocast.trials.demo.summary import Proof, read_proof
+from isocast.trials.demo.summary import MarketProof, read_proof
 from isocast.trials.evidence import journal_of
 from isocast.wire.journal_blocks import ReleasedBlock
 
@@ -22,7 +22,7 @@ def market(tmp_path: Path) -> Market:
     return canned_market(tmp_path)
 
 
-def judged(market: Market, name: str = "", change: Change | None = None) -> Proof:
+def judged(market: Market, name: str = "", change: Change | None = None) -> MarketProof:
     write_journals(market, {} if change is None else {name: change})
     return read_proof(market, ALL)
 

@@ -23,7 +23,7 @@ from isocast.trials.demo.books import GatewayBooks, has_settled, read_books
 from isocast.trials.demo.trading import GATEWAYS
 from isocast.trials.demo.trading_summary import (
     FloorProof,
-    SiteState,
+    SharedFloorState,
     TradingSummary,
     judge_trading,
     read_floor_proof,
@@ -181,7 +181,7 @@ def test_a_receiver_whose_own_floor_differed_is_found(trading: CannedTrading, ma
     confirm(trading)
     trading.write()
     proof, books = read(market)
-    proof.sites["mumbai"] = SiteState(proof.sites["mumbai"].token, "ff" * 32)
+    proof.sites["mumbai"] = SharedFloorState(proof.sites["mumbai"].token, "ff" * 32)
     token = proof.sites["mumbai"].token
     rule = f"mumbai: its floor XISO had another state after token {token} than the sequence gives (T1)"
     assert summed_up(proof, books).faults == (rule,)

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from isocast.feeds.days import NEW_YORK, check_zone, read_day
+from isocast.feeds.days import NEW_YORK, read_day
 from isocast.lake.schemas import EVENT_SCHEMA
 from isocast.lake.source.columns import event_batch, symbol_words
 from isocast.lake.source.options import (
@@ -39,6 +39,7 @@ from isocast.terms.errors import ConfigurationError, FeedError, LocalProtocolErr
 from isocast.terms.market import Mic, Symbol
 from isocast.terms.places import local_path
 from isocast.terms.quantities import suggestion
+from isocast.terms.zones import zone_of
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
 __all__ = ["FEED_SCHEMA", "FeedPartition", "FeedStreamReader", "IsocastFeedSource"]
@@ -235,7 +236,7 @@ class _FeedReader(DataSourceReader):
             rule = f'"{kind}" is not one of {", ".join(FeedFormat)}{suggestion(kind, list(FeedFormat))}'
             raise ConfigurationError(_FORM, "kind", rule)
         zone = given.get("zone", NEW_YORK)
-        check_zone(zone)
+        zone_of(zone)
         key = "floor"
         try:
             floor = Mic(given["floor"]) if "floor" in given else None

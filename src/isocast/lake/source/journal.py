@@ -103,7 +103,7 @@ class Tails:
         self._tails: dict[JournalFolder, _Tail] = {}
 
     def span(self, lane: Lane, faults: SourceFaults) -> SequenceSpan:
-        """What the journals of a lane hold together; a fault that hides the lane's end is made good by nobody."""
+        """What the journals of a lane hold together; a fault that hides the lane's end is told."""
         spans = [(journal, self.of_journal(journal)) for journal in lane.journals]
         known = [span for _, span in spans if span.stop]
         if not known:

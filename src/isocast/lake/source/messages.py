@@ -55,6 +55,7 @@ _COLUMNS: Mapping[str, Callable[[_Found], Any]] = {
     "key": lambda found: found.message.key,
     "payload": lambda found: found.message.payload,
     "sent_ns": lambda found: found.message.sent,
+    "shuffle_key": lambda found: found.block.header.shuffle_key,
     "instant_ns": lambda found: found.block.header.instant,
     "due_ns": lambda found: found.block.header.due,
     "released_ns": lambda found: found.block.header.released_at,
@@ -114,7 +115,7 @@ def _messages(part: Part, faults: SourceFaults) -> Iterator[_Found]:
 
 
 def _insist(block: BlockView, rows: Any) -> None:  # noqa: ANN401 - rows of a directory
-    """Whoever wrote the directory may lie."""
+    """RemoteProtocolError if a directory names bytes that its block does not have."""
     ends = rows["offset"].astype(np.int64) + rows["length"].astype(np.int64)
     if len(ends) and int(ends.max()) > block.header.payload_bytes:
         raise RemoteProtocolError("the lengths of a block's messages are wrong")

@@ -42,8 +42,8 @@ from isocast.wire.limits import EVENT_BYTES
 __all__ = [
     "BatchPublisher",
     "PublishLog",
-    "Published",
     "SinkCommit",
+    "SinkProgress",
     "StreamPublisher",
     "StripeMessage",
     "ordered",
@@ -68,7 +68,7 @@ _NONE = -1
 
 
 @dataclass(slots=True)
-class Published:
+class SinkProgress:
     """How far a sink is; the content of its file."""
 
     identity: str
@@ -97,7 +97,7 @@ class PublishLog:
         self._directory = directory
 
     @contextmanager
-    def opened(self, query: str = "") -> Iterator[Published]:
+    def opened(self, query: str = "") -> Iterator[SinkProgress]:
         """The state, while nobody else publishes from here; ConfigurationError when somebody does, or did."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ class PublishLog:
         finally:
             os.close(lock)
 
-    def begin(self, state: Published, batch: int, events: EventArray, door: Publisher) -> EventArray:
+    def begin(self, state: SinkProgress, batch: int, events: EventArray, door: Publisher) -> EventArray:
         """The events of a batch: those that were written down for it before, or these, written down now.
 
         ConfigurationError for a symbol of a stripe in which the source does not publish.
@@ -142,7 +142,7 @@ class PublishLog:
         self.save(state)
         return events
 
-    async def publish(self, state: Published, door: Publisher, events: EventArray) -> None:
+    async def publish(self, state: SinkProgress, door: Publisher, events: EventArray) -> None:
         """Every message of the batch under way that is not certainly in the outbox."""
         prefix = bytes.fromhex(state.identity) + state.under_way.to_bytes(8)
         cut = stripe_messages(events, door, state.per_message)
@@ -161,7 +161,7 @@ class PublishLog:
                 self.save(state)
                 saved = state.messages
 
-    def end(self, state: Published, events: EventArray) -> None:
+    def end(self, state: SinkProgress, events: EventArray) -> None:
         """All of the batch is in the outbox."""
         done = state.under_way
         state.batch, state.under_way = done, _NONE
@@ -171,19 +171,19 @@ class PublishLog:
         self.save(state)
         self._file(done).unlink(missing_ok=True)
 
-    def save(self, state: Published) -> None:
+    def save(self, state: SinkProgress) -> None:
         """Write the state down in one step."""
         _write(self._directory / _STATE, json.dumps({"what": _MARK, **asdict(state)}).encode() + b"\n")
 
-    def _load(self) -> Published:
+    def _load(self) -> SinkProgress:
         file = self._directory / _STATE
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             if content.pop("what") != _MARK:
                 raise ValueError("it is another file")  # noqa: TRY301 - told like every other reason
-            return Published(**content)
+            return SinkProgress(**content)
         except FileNotFoundError:
-            state = Published(token_hex(16))
+            state = SinkProgress(token_hex(16))
             self.save(state)
             return state
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as reason:
@@ -191,7 +191,7 @@ class PublishLog:
             raise ConfigurationError(str(file), "progress", rule) from reason
 
     def _sweep(self) -> None:
-        """Batches that were finished by somebody who died before he removed them."""
+        """Remove batches of a process that finished them and died before it removed them."""
         for file in self._directory.glob("batch-*.events"):
             file.unlink(missing_ok=True)
 
@@ -298,7 +298,7 @@ class _Writer:
             order.append(np.stack(keys, axis=1).astype("<i8").tobytes())
         return SinkCommit(b"".join(events), b"".join(order))
 
-    def publish(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> Published:
+    def publish(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> SinkProgress:
         """Publish a batch, unless it was; what was published is known when this returns."""
         plan = self._plan
         log = PublishLog(Path(plan.progress))
@@ -311,7 +311,7 @@ class _Writer:
                 asyncio.run(self._publish(log, state, batch, events))
             return state
 
-    async def _publish(self, log: PublishLog, state: Published, batch: int, events: EventArray) -> None:
+    async def _publish(self, log: PublishLog, state: SinkProgress, batch: int, events: EventArray) -> None:
         plan = self._plan
         async with Publisher(plan.market, plan.source, patience_s=plan.patience_s) as door:
             chosen = log.begin(state, batch, events, door)

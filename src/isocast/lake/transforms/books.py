@@ -271,7 +271,7 @@ class _Rows:
             self._columns[name] += [None] * len(changes)
 
     def state(self, books: OrderBooks) -> None:
-        """What stands, for whoever goes on."""
+        """The orders that stand, for the next batch."""
         for book in books.books:
             flags = book.is_sound * _SOUND + book.is_pending * _PENDING + (book.market << _MARKET_AT)
             self.note(_BOOK, quantity=len(book.orders), flags=flags)

@@ -10,17 +10,15 @@ from functools import lru_cache
 
 import numpy as np
 
+from isocast.feeds.days import exchange_calendars
 from isocast.lake.transforms.bars import Calendar, ExchangeDays
-from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
-from isocast.terms.quantities import suggestion
 from isocast.terms.zones import DAY_NS
 
 __all__ = ["exchange_calendar"]
 
 _SINCE = "1990-01-01"
 """The first day that is asked for: what is kept of earlier ones is incomplete for some exchanges."""
-_KEY = "--calendar"
 _NO_HOURS = [[SECOND], [0]]
 """A day that opens behind its close; hours are whole seconds."""
 _NEWEST = 101
@@ -30,15 +28,7 @@ _NEWEST = 101
 @lru_cache(maxsize=8)
 def exchange_calendar(code: str) -> Calendar:
     """The days and hours of an exchange by its market identifier code; ConfigurationError if it is not known."""
-    try:
-        import exchange_calendars as exchanges  # noqa: PLC0415 - a second, for those who want it
-    except ImportError:
-        rule = "needs the Python package exchange-calendars: pip install 'isocast[calendars]'"
-        raise ConfigurationError("isocast lake", _KEY, rule) from None
-    known = exchanges.get_calendar_names()
-    if code not in known:
-        rule = f'"{code}" is no exchange that is known, such as XNYS, XLON or XTKS{suggestion(code, known)}'
-        raise ConfigurationError("command line", _KEY, rule)
+    exchanges = exchange_calendars(code, "command line", "--calendar")
     try:
         found = exchanges.get_calendar(code, start=_SINCE)
     except ValueError:

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from isocast.checks.entered_order import EnteredOrder
 from isocast.checks.floor_acts import FloorTranscript, FloorWrong
 from isocast.checks.order_paths import OrderPaths
 from isocast.checks.price_time import PriceTime
@@ -30,6 +31,7 @@ from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
 from isocast.floor.machine import Floor
 from isocast.floor.reporting import FloorReport, report_topic
 from isocast.floor.transcripts import transcript_of_step
+from isocast.lake.transforms.floors import floor_message, messages_once
 from isocast.terms.market import Side
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ __all__ = [
 ]
 
 _IDENTITY: Final = ["stripe", "sequence", "index"]
-_NEEDED: Final = [*_IDENTITY, "token", "instant_ns", "topic", "payload"]
 
 BOOKS_SCHEMA: Final = StructType(
     [
@@ -139,8 +140,7 @@ def _computed(messages: DataFrame, floor: str, schema: StructType, rows_of: Any)
         return pd.DataFrame(list(rows_of(ordered)), columns=schema.names).astype(object)
 
     topics = [floor_topic(floor), report_topic(floor)]
-    sequence = messages.where(F.col("topic").isin(topics)).select(*_NEEDED).dropDuplicates(_IDENTITY)
-    return sequence.groupBy(F.lit(floor)).applyInPandas(task, schema)
+    return messages_once(messages, topics).groupBy(F.lit(floor)).applyInPandas(task, schema)
 
 
 # One task -----------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ _Rows = Iterable[dict[Any, Any]]
 def _heard(rows: _Rows, follower: FloorFollower) -> Iterator[tuple[FloorMessage | None, FloorStep | None]]:
     """Each message with the step that it ends; at the end the last step."""
     for row in rows:
-        message = FloorMessage(int(row["sequence"]), row["topic"], bytes(row["payload"]))
+        message = floor_message(row)
         yield message, follower.hear(int(row["token"]), int(row["instant_ns"]), message)
     yield None, follower.finish()
 
@@ -174,7 +174,7 @@ def book_rows(
         if is_asked:
             follower.finish()
             yield from _books(floor, follower.floor)
-        follower.hear(token, instant, FloorMessage(int(row["sequence"]), row["topic"], bytes(row["payload"])))
+        follower.hear(token, instant, floor_message(row))
     follower.finish()
     if asked_tokens or asked_instants:
         yield from _books(floor, follower.floor)
@@ -195,7 +195,7 @@ def audit_rows(rows: _Rows, floor: str) -> list[tuple[object, ...]]:
     kept = list(rows)
     differing = _differing(kept, floor)
     found: list[tuple[object, ...]] = []
-    price_time, others = PriceTime(), (OrderPaths(), SealedBids())
+    price_time, others = PriceTime(), (OrderPaths(), SealedBids(), EnteredOrder())
     for _, step in _heard(kept, FloorFollower(floor)):
         if step is None:
             continue

@@ -51,6 +51,7 @@ __all__ = [
     "ORDERS_SCHEMA",
     "REPORTS_SCHEMA",
     "TRADES_SCHEMA",
+    "floor_message",
     "floor_orders",
     "floor_reports",
     "floor_trades",
@@ -63,7 +64,7 @@ __all__ = [
 _NUMBER_BITS: Final = 32
 """Below them an order's id has its number, above them its account."""
 _IDENTITY: Final = ["stripe", "sequence", "index"]
-_NEEDED: Final = [*_IDENTITY, "token", "instant_ns", "topic", "payload"]
+_NEEDED: Final = [*_IDENTITY, "token", "shuffle_key", "instant_ns", "topic", "payload"]
 
 ORDERS_SCHEMA: Final = StructType(
     [
@@ -184,6 +185,11 @@ def messages_once(messages: DataFrame, topics: list[str]) -> DataFrame:
 # One task -----------------------------------------------------------------------------------------------------------
 
 
+def floor_message(row: dict[Any, Any]) -> FloorMessage:
+    """A row of `messages` as a follower of its floor hears it."""
+    return FloorMessage(int(row["sequence"]), row["topic"], bytes(row["payload"]), bytes(row["shuffle_key"]))
+
+
 def order_rows(rows: Iterable[dict[Any, Any]], pseudonyms: bytes = b"") -> Iterator[tuple[object, ...]]:
     """The rows of `floor_orders` for some messages."""
     for row in rows:
@@ -229,7 +235,7 @@ def report_rows(rows: Iterable[dict[Any, Any]], floor: str, pseudonyms: bytes = 
     view = FloorView(floor)
     outcomes: list[TokenOutcome | None] = []
     for row in rows:
-        message = FloorMessage(int(row["sequence"]), row["topic"], bytes(row["payload"]))
+        message = floor_message(row)
         outcomes.append(view.hear(int(row["token"]), int(row["instant_ns"]), message))
     outcomes.append(view.finish())
     found: list[tuple[object, ...]] = []
@@ -274,7 +280,7 @@ def trade_rows(rows: Iterable[dict[Any, Any]], floor: str) -> list[tuple[object,
     instant = 0
     for row in rows:
         instant = int(row["instant_ns"])
-        message = FloorMessage(int(row["sequence"]), row["topic"], bytes(row["payload"]))
+        message = floor_message(row)
         news = [*follower.hear(int(row["token"]), instant, message)]
         differing += _note(news, instant, made, confirmed)
     differing += _note([*follower.finish()], instant, made, confirmed)

@@ -301,7 +301,7 @@ def sliced_files(
 
 
 def file_slices(spark: SparkSession, files: Sequence[tuple[str, int]], schema: StructType) -> FileSlices:
-    """The same, before anybody has looked into them."""
+    """The slices of files whose ranges are not known yet: their metadata is read."""
     rows: list[tuple[int, str, int, int, int]] = []
     for path, stripe in files:
         with pq.ParquetFile(path) as file:

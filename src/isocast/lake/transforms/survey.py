@@ -38,8 +38,8 @@ __all__ = [
     "FloorDays",
     "Reference",
     "Survey",
+    "SurveyedTrade",
     "SymbolLine",
-    "Trade",
     "amend",
     "survey_files",
     "survey_frame",
@@ -71,7 +71,7 @@ class EventPlace(NamedTuple):
     """Its index in the message."""
 
 
-class Trade(NamedTuple):
+class SurveyedTrade(NamedTuple):
     """A trade as it stands."""
 
     line: SymbolLine
@@ -142,9 +142,9 @@ class FloorDays:
         return days
 
 
-def amend(trades: Iterable[Trade], references: Iterable[Reference], days: FloorDays) -> list[Amendment]:
+def amend(trades: Iterable[SurveyedTrade], references: Iterable[Reference], days: FloorDays) -> list[Amendment]:
     """Every trade that changed, once, as it stands behind all references."""
-    known: dict[tuple[SymbolLine, int], list[Trade]] = {}
+    known: dict[tuple[SymbolLine, int], list[SurveyedTrade]] = {}
     for trade in sorted(trades, key=lambda each: each.place):
         known.setdefault((trade.line, trade.id), []).append(trade)
     changed: dict[tuple[int, EventPlace], Amendment] = {}
@@ -166,14 +166,14 @@ def amend(trades: Iterable[Trade], references: Iterable[Reference], days: FloorD
 
 
 def _newest_before(
-    known: Mapping[tuple[SymbolLine, int], list[Trade]], reference: Reference
-) -> tuple[list[Trade], int] | None:
+    known: Mapping[tuple[SymbolLine, int], list[SurveyedTrade]], reference: Reference
+) -> tuple[list[SurveyedTrade], int] | None:
     trades = known.get((reference.line, reference.id), [])
     places = [at for at, trade in enumerate(trades) if trade.place < reference.place]
     return (trades, places[-1]) if places and reference.id else None
 
 
-def _apply(trade: Trade, reference: Reference) -> Trade | None:
+def _apply(trade: SurveyedTrade, reference: Reference) -> SurveyedTrade | None:
     """The trade behind a reference; None if it changes nothing."""
     if trade.state & TradeState.CANCELLED:
         return None

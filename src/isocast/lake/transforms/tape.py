@@ -23,8 +23,8 @@ from isocast.lake.transforms.survey import (
     FloorDays,
     Reference,
     Survey,
+    SurveyedTrade,
     SymbolLine,
-    Trade,
     amend,
     survey_frame,
 )
@@ -219,8 +219,8 @@ def _references(notices: pa.Table, before: FloorDays) -> tuple[list[Reference], 
     return references, days
 
 
-def _meant(trades: DataFrame, references: Sequence[Reference]) -> list[Trade]:
-    """The trades that somebody refers to."""
+def _meant(trades: DataFrame, references: Sequence[Reference]) -> list[SurveyedTrade]:
+    """The trades that corrections and cancels refer to."""
     keys = sorted({(*each.line, each.id) for each in references})
     if not keys:
         return []
@@ -228,4 +228,4 @@ def _meant(trades: DataFrame, references: Sequence[Reference]) -> list[Trade]:
     wanted = F.broadcast(wanted) if len(keys) <= _MOST_BROADCAST else wanted
     rows = trades.join(wanted, [*_LINE, "trade_id"], "left_semi")
     chosen = rows.select(*_LINE, "trade_id", "sequence", "index", "price", "quantity", "state").collect()
-    return [Trade(SymbolLine(*row[:3]), row[3], EventPlace(row[4], row[5]), *row[6:]) for row in chosen]
+    return [SurveyedTrade(SymbolLine(*row[:3]), row[3], EventPlace(row[4], row[5]), *row[6:]) for row in chosen]

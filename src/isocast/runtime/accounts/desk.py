@@ -60,7 +60,7 @@ _WAITING_MAX: Final = 16_384
 _AGAIN: Final = "the gateway cannot take this now: send the same again"
 _BACKOFF_S: Final = (0.05, 5.0)
 _FOREIGN: Final = "events in this gateway's name that it did not send, or that contradict its books"
-_DIFFERING: Final = "reports of arbiters that name another state of the floor"
+_DIFFERING: Final = "reports of arbiters that name another state of the floor, or tokens of two keys"
 _BUSTED: Final = "trades that became void"
 _UNCORRECTED: Final = "corrections of trades that came too late, twice, or for other trades, and change nothing"
 _PAGE: Final = 1_000
@@ -227,15 +227,18 @@ class GatewayDesk:
         if wait is None:
             return None
         account: int | None = None
+        is_judged = True
         try:
             if wait:
                 await self._sleep(wait)
             loop = asyncio.get_running_loop()
             account = await loop.run_in_executor(self._guards, self.logins.account_by_password, name, password)
-        except LedgerError:
-            return None
+        except LedgerError as error:
+            if error.fault is LedgerFault.UNAVAILABLE:  # The password may be right.
+                is_judged = False
+                raise
         finally:
-            self._delays.end(name, address, self._clock(), failed=account is None)
+            self._delays.end(name, address, self._clock(), failed=account is None if is_judged else None)
         return None if account is None else self._sessions.begin(account, name, self._clock())
 
     async def log_in_by_token(self, token: str, address: str) -> Login | None:  # noqa: ARG002 - nobody guesses 256 bits
@@ -243,10 +246,7 @@ class GatewayDesk:
         found = self._sessions.find(token, self._clock())
         if found is not None:
             return found
-        try:
-            return await self._read(self.logins.login_by_token, token)
-        except LedgerError:
-            return None
+        return await self._read(self.logins.login_by_token, token)
 
     async def log_out(self, login: Login, *, cancels: bool) -> None:
         """A session ends; with `cancels` all live orders that it entered are cancelled after its grace."""
@@ -423,9 +423,9 @@ class GatewayDesk:
 
     # The sequence -----------------------------------------------------------------------------------------------
 
-    async def take(self, token: int, instant: int, sequence: int, topic: str, payload: bytes) -> None:
+    async def take(self, token: int, instant: int, message: FloorMessage) -> None:
         """The next message of the sequence, of whatever topic; waits where the disk does not keep up."""
-        await self._take(_Heard(token, instant, FloorMessage(sequence, topic, payload)))
+        await self._take(_Heard(token, instant, message))
 
     async def end_token(self, token: int) -> None:
         """Everything of this token has been given to `take`."""

@@ -1,7 +1,8 @@
 """The floor as a gateway sees it: the released sequence in, and what became of each event out.
 
 A gateway runs the floor's function like any receiver (settlement 13). The messages of a token are kept until the token
-is over; then it is applied as a whole, event by event, so that each report is known to answer the event that made it.
+is over; then it is applied as a whole, event by event in the order in which they enter, so that each report is known to
+answer the event that made it.
 
 An arbiter's report is believed where the state and the trades that it names are this view's own after the same token.
 A correction is judged before the events and reports of its token (`floor.corrections`).
@@ -12,12 +13,12 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from isocast.floor.codec import decode_event, floor_topic
+from isocast.floor.codec import floor_topic
 from isocast.floor.confirming import RESULTS_KEPT, Comparison, OwnResult, ReportParts
 from isocast.floor.corrections import Correction, Corrections, correction_topic
 from isocast.floor.events import Bid, Event, Order, Report, Take, Trade
 from isocast.floor.fast import FastFloor
-from isocast.floor.following import REPORT_EVERY, FloorMessage
+from isocast.floor.following import REPORT_EVERY, Entering, FloorMessage, insist_on_key, read_token
 from isocast.floor.machine import Floor, SymbolState
 from isocast.floor.reporting import FloorReport, report_topic
 from isocast.floor.rules.dutch_clock import DutchLot
@@ -69,7 +70,7 @@ class TokenOutcome(NamedTuple):
 def _digest(instant: int, messages: list[FloorMessage]) -> str:
     found = blake2b(instant.to_bytes(8, signed=True), digest_size=_DIGEST_BYTES)
     for message in messages:
-        for part in (message.topic.encode(), message.payload):
+        for part in (message.topic.encode(), message.payload, message.shuffle_key):
             found.update(len(part).to_bytes(4))
             found.update(part)
     return found.hexdigest()
@@ -86,7 +87,8 @@ class FloorView:
         self.unreadable = 0
         """Messages of the floor that are no event: everybody drops the same."""
         self.differing = 0
-        """Arbiters' reports that name another state, or other trades: an alarm, and nothing in them is believed."""
+        """Arbiters' reports that name another state, or other trades: nothing in them is believed. And tokens of which
+        lines told two keys. An alarm."""
         self.confirmed = 0
         """All trades up to this number are, by what arbiters have said here."""
         self.corrections = Corrections()
@@ -109,9 +111,16 @@ class FloorView:
     # The sequence -----------------------------------------------------------------------------------------------
 
     def hear(self, token: int, instant: int, message: FloorMessage) -> TokenOutcome | None:
-        """The next message; the outcome of the token before, where this one says that it is over."""
+        """The next message; the outcome of the token before, where this one says that it is over.
+
+        LocalProtocolError for a message of a token that was over already, and for one without its token's key.
+        """
         if token <= self.newest or (self._token is not None and token < self._token):
             raise LocalProtocolError(f"a message of token {token} after one of {self._token or self.newest}")
+        if message.topic == self.topics[0]:
+            insist_on_key(token, message)
+            # Somebody's line lies. What comes of this token is undone when the sequence is heard again.
+            self.differing += token == self._token and self._kept[0].shuffle_key != message.shuffle_key
         outcome = self.finish() if self._token is not None and token > self._token else None
         if message.topic in self.topics:
             self._token, self._instant = token, instant
@@ -129,22 +138,16 @@ class FloorView:
             return None
         token, instant, kept = self._token, self._instant, self._kept
         self._token, self._kept, self.newest = None, [], token
-        events: list[tuple[int, Event]] = []
         believed: list[FloorReport] = []
-        has_floor = False
         corrections = self._corrected(instant, [one.payload for one in kept if one.topic == self.topics[3]])
         for message in kept:
-            if message.topic != self.topics[0]:
-                is_report = message.topic == self.topics[1]
-                report = self._parts.take(message.payload, message.site) if is_report else None
+            if message.topic == self.topics[1]:
+                report = self._parts.take(message.payload, message.site)
                 believed += [report] if report is not None and self._is_believed(report) else []
-                continue
-            has_floor = True
-            try:
-                events.append((message.sequence, decode_event(message.payload)))
-            except RemoteProtocolError:
-                self.unreadable += 1
-        steps = self._applied(token, instant, events) if has_floor else ()
+        ours = [message for message in kept if message.topic == self.topics[0]]
+        events, strange = read_token(ours)
+        self.unreadable += strange
+        steps = self._applied(token, instant, events) if ours else ()
         highest = self.floor.next_trade - 1
         self.confirmed = max([self.confirmed, *(min(report.confirmed, highest) for report in believed)])
         digest = _digest(instant, kept)
@@ -166,9 +169,9 @@ class FloorView:
         self.differing += not is_equal
         return is_equal
 
-    def _applied(self, token: int, instant: int, events: list[tuple[int, Event]]) -> tuple[EventOutcome, ...]:
+    def _applied(self, token: int, instant: int, events: list[Entering]) -> tuple[EventOutcome, ...]:
         steps = [self._step(0, None, self.floor.begin(token, instant))]
-        steps += [self._step(sequence, event, self.floor.apply(event)) for sequence, event in events]
+        steps += [self._step(sequence, event, self.floor.apply(event)) for _, sequence, event in events]
         for step in steps:
             self._note_taken(step)
         steps.append(self._step(0, None, self.floor.end()))

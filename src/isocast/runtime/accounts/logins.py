@@ -156,12 +156,14 @@ class LoginDelays:
         self._waiting.update(keys)
         return max(self._delay(self._failures(key, now) + self._waiting[key] - 1) for key in keys)
 
-    def end(self, name: str, address: str, now: int, *, failed: bool) -> None:
-        """A try is over."""
+    def end(self, name: str, address: str, now: int, *, failed: bool | None) -> None:
+        """A try is over; None: nobody could say whether it was right."""
         for key in _keys(name, address):
             self._waiting[key] -= 1
             if not self._waiting[key]:
                 del self._waiting[key]
+            if failed is None:
+                continue
             count = self._failures(key, now)
             self._failed.pop(key, None)
             if failed:

@@ -61,15 +61,29 @@ _PLAIN: Final[Mapping[str, str]] = {
     str(member): str(member) for kind in (Side, OrderKind, Lifetime, OrderStatus) for member in kind
 }
 """The text of an enumeration's member, as drivers take it without asking what it is."""
+_NO, _YES = 0, 1
+"""Of a new row, for the same reason."""
 _HOLDER: Final = "order/"
 _NEVER: Final = 1 << 64
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 _ASK: Final = (
+    "INSERT INTO requests (account, client_id, kind, digest, number, answer, is_pending) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_ASK_CHANGE: Final = (
     "INSERT INTO requests (account, client_id, kind, digest, number, answer, is_pending, quantity, bound_price, price,"
     " trigger_price) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _ANSWER: Final = "UPDATE requests SET is_pending = FALSE WHERE account = ? AND client_id = ?"
 _REOPEN: Final = "UPDATE requests SET is_pending = TRUE WHERE account = ? AND client_id = ?"
+_MOVE: Final = "UPDATE orders SET status = ?, filled = ?, filled_value = ? WHERE account = ? AND number = ?"
+_END: Final = (
+    "UPDATE orders SET status = ?, filled = ?, filled_value = ?, is_open = FALSE WHERE account = ? AND number = ?"
+)
+_CHANGE: Final = (
+    "UPDATE orders SET client_id = ?, total = ?, price = ?, trigger_price = ?, bound_price = ?, is_open = ?,"
+    " status = ?, filled = ?, filled_value = ? WHERE account = ? AND number = ?"
+)
+"""Of most orders the sequence changes no more than the first of these writes, and the index of open ones stays."""
 _TELL: Final = "INSERT INTO reports (account, number, batch, order_number, body) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -144,9 +158,20 @@ class OpenOrder:
     """The offer that it takes, or the lot that it bids for; 0: neither."""
 
     @property
+    def assets(self) -> tuple[str, str]:
+        """What it moves when it trades."""
+        return self.currency, shares(self.life.symbol)
+
+    @property
     def asset(self) -> str:
         """What it binds: money, or shares."""
         return self.currency if self.life.side is Side.BUY else shares(self.life.symbol)
+
+    @property
+    def terms(self) -> tuple[str, int, int | None, int | None, int]:
+        """What a replace changes, as its row has it."""
+        life = self.life
+        return life.client_id, life.total, life.price, life.trigger, life.bound_price
 
     @property
     def reserved(self) -> int:
@@ -518,6 +543,7 @@ class Work:
         """New orders of each account."""
         self._numbers: dict[int, tuple[int, int]] = {}
         self._requests: list[tuple[object, ...]] = []
+        self._changes: list[tuple[object, ...]] = []
         self._asked: dict[tuple[int, str], KnownRequest] = {}
         self._answered: list[tuple[int, str]] = []
         self._ledger = memory.ledger
@@ -610,11 +636,22 @@ class Work:
 
     def with_stable_dues(self) -> list[OpenOrder]:
         """Orders with something that may be posted, to be changed."""
-        confirmed, stable = self.position.confirmed, self.position.stable_token
+        confirmed, stable, held = self.position.confirmed, self.position.stable_token, self._orders
+        known, wanted = self._memory.due, []
         # All that wait are looked at in every token, and most of them wait for many.
-        every = self._memory.due | {number: order.waits_for for number, order in self._orders.items()}
-        wanted = [number for number, (trade, token) in every.items() if trade <= confirmed or token <= stable]
-        return [order for number in wanted if (order := self.order(number)) is not None]
+        for number, waits in known.items():
+            trade, token = held[number].waits_for if number in held else waits
+            if trade <= confirmed or token <= stable:
+                wanted.append(number)
+        for number, order in held.items():
+            if order.dues and number not in known:
+                trade, token = order.waits_for
+                if trade <= confirmed or token <= stable:
+                    wanted.append(number)
+        orders = [found for number in wanted if (found := self.order(number)) is not None]
+        # What they will be posted to is read at once: who buys a symbol for the first time would ask for it alone.
+        self.know_balances([(order.life.account, asset) for order in orders for asset in order.assets])
+        return orders
 
     def live_orders(self, account: int | None = None) -> list[OpenOrder]:
         """Live orders, of an account or of all, to be looked at."""
@@ -680,13 +717,13 @@ class Work:
         """What a client id was used for, among those that were read and those of this transaction."""
         return self._asked.get((account, client_id))
 
-    def ask(
-        self, account: int, client_id: str, known: KnownRequest, change: Change | None = None, *, pending: bool = False
-    ) -> None:
-        """A client id is used, and its answer known."""
+    def ask(self, account: int, client_id: str, known: KnownRequest, change: Change | None = None) -> None:
+        """A client id is used, and its answer known; that of a change waits for the sequence."""
         self._asked[account, client_id] = known
-        values = (None,) * 4 if change is None else change[2:]
-        self._requests.append((account, client_id, *known[:2], known.number, known.answer, pending, *values))
+        if change is None:
+            self._requests.append((account, client_id, *known, _NO))
+        else:
+            self._changes.append((account, client_id, *known, _YES, *change[2:]))
 
     def answer(self, account: int, client_id: str) -> None:
         """The sequence has answered a change."""
@@ -752,6 +789,7 @@ class Work:
         ]
         for statement, rows in (
             (_ASK, self._requests),
+            (_ASK_CHANGE, self._changes),
             (_REOPEN, self._reopened),
             (_ANSWER, self._answered),
             (_TELL, told),
@@ -787,26 +825,29 @@ class Work:
             execute_many(
                 self.connection,
                 f"INSERT INTO orders ({ORDER_COLUMNS}, is_open) VALUES ({', '.join('?' * 22)})",  # noqa: S608 - the same
-                [(*_order_row(order), order.is_open) for order in self._new.values()],
+                [_order_row(order) for order in self._new.values()],
             )
-        changed = [order for number, order in self._orders.items() if number not in self._new]
-        changed = [order for order in changed if order != self._memory.orders.get(order.life.id)]
-        if not changed:
-            return
-        execute_many(
-            self.connection,
-            "UPDATE orders SET client_id = ?, total = ?, price = ?, trigger_price = ?, bound_price = ?, status = ?,"
-            " filled = ?, filled_value = ?, is_open = ? WHERE account = ? AND number = ?",
-            [_changed_row(order) for order in changed],
-        )
+        known = self._memory.orders
+        changed = [(order, known.get(number)) for number, order in self._orders.items() if number not in self._new]
+        moved, ended, other = [], [], []
+        for order, before in changed:
+            if before is None or order.terms != before.terms:
+                other.append(_changed_row(order))
+            elif not order.is_open:
+                ended.append(_step_row(order))
+            elif _step_row(order) != _step_row(before):
+                moved.append(_step_row(order))
+        for statement, rows in ((_MOVE, moved), (_END, ended), (_CHANGE, other)):
+            execute_many(self.connection, statement, rows)
         self._write_dues(changed)
 
-    def _write_dues(self, changed: list[OpenOrder]) -> None:
+    def _write_dues(self, changed: Iterable[tuple[OpenOrder, OpenOrder | None]]) -> None:
         gone: list[tuple[int, ...]] = []
         come: list[tuple[int, ...]] = []
-        for order in changed:
-            known = self._memory.orders.get(order.life.id)
+        for order, known in changed:
             before = () if known is None else known.dues
+            if order.dues == before:
+                continue
             place = split_id(order.life.id)
             gone += [(*place, due.place) for due in before if due not in order.dues]
             come += [(*place, *due) for due in order.dues if due not in before]
@@ -855,20 +896,15 @@ def _order_row(order: OpenOrder) -> tuple[object, ...]:
         life.filled,
         life.filled_value,
         order.target,
+        _YES,
     )
+
+
+def _step_row(order: OpenOrder) -> tuple[object, ...]:
+    """What most steps of the sequence change."""
+    life = order.life
+    return _PLAIN[life.status], life.filled, life.filled_value, *split_id(life.id)
 
 
 def _changed_row(order: OpenOrder) -> tuple[object, ...]:
-    life = order.life
-    return (
-        life.client_id,
-        life.total,
-        life.price,
-        life.trigger,
-        life.bound_price,
-        _PLAIN[life.status],
-        life.filled,
-        life.filled_value,
-        order.is_open,
-        *split_id(life.id),
-    )
+    return (*order.terms, order.is_open, *_step_row(order))

@@ -175,8 +175,9 @@ def write_entries(
             places[account, asset] = holders[holder] = None
             continue
         heads.append((number, entry.key, _PLAIN[entry.kind], now, entry.memo))
-        legs += [(number, index, *leg[:2], _PLAIN[leg.pot], leg.amount) for index, leg in enumerate(entry.legs)]
-        places.update([(leg[:2], None) for leg in entry.legs])
+        for index, (account, asset, pot, amount) in enumerate(entry.legs):
+            legs.append((number, index, account, asset, _PLAIN[pot], amount))
+            places[account, asset] = None
         if entry.holder:
             holders[entry.holder] = None
     execute_many(connection, "INSERT INTO entries (number, key, kind, at_ns, memo) VALUES (?, ?, ?, ?, ?)", heads)

@@ -178,7 +178,7 @@ def _malformed_price(price: int | None, name: str) -> str | None:
 
 def content_digest(request: TradingRequest) -> str:
     """Of what the trader set, his id aside."""
-    if isinstance(request, ReplaceRequest | TakeRequest):
+    if isinstance(request, CancelRequest | ReplaceRequest | TakeRequest):
         content = _ENCODE([type(request).__name__, *request[1:-1]])  # What it says of the order changes nothing.
     else:
         content = _content(request) if type(request) is NewOrder else _ENCODE([type(request).__name__, *request[1:]])

@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeAlias
 
 from isocast.floor.codec import floor_topic
 from isocast.floor.corrections import correction_topic
+from isocast.floor.following import FloorMessage
 from isocast.floor.reporting import report_topic
 from isocast.orders.desk import Desk
 from isocast.runtime.accounts.desk import DeskPace, GatewayDesk
@@ -209,7 +210,8 @@ async def follow(
             except StopAsyncIteration:
                 return
             for message in batch.messages():
-                await desk.take(message.token, message.instant_ns, message.sequence, message.topic, message.payload)
+                heard = FloorMessage(message.sequence, message.topic, message.payload, message.shuffle_key)
+                await desk.take(message.token, message.instant_ns, heard)
             waiting = asyncio.ensure_future(following())
     finally:
         waiting.cancel()

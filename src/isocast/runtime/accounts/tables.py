@@ -87,8 +87,9 @@ ACCOUNTS = Table(
     Column("frozen", Boolean, nullable=False),
     Column("reason", Text, nullable=False),
     Column("opened_ns", BigInteger, nullable=False),
+    Index("accounts_frozen", "number", unique=True, postgresql_where=text("frozen"), sqlite_where=text("frozen")),
 )
-"""Traders, brokers, and the gateway's own: world, clearing, fees."""
+"""Traders, brokers, and the gateway's own: world, clearing, fees. Few are frozen: whether one is, their index tells."""
 
 LIMITS = Table(
     "limits",
@@ -106,6 +107,7 @@ BALANCES = Table(
     Column("asset", String(_ASSET), primary_key=True),
     Column("available", BigInteger, nullable=False),
     Column("reserved", BigInteger, nullable=False),
+    sqlite_with_rowid=False,  # One tree and not two: of a million accounts mostly one page is read, and one written.
 )
 """The sums of all postings, kept so that nobody has to add them up; the audit does."""
 
@@ -137,7 +139,7 @@ RESERVATIONS = Table(
     "reservations",
     TABLES,
     Column("holder", String(KEY_LENGTH), primary_key=True),
-    Column("account", BigInteger, ForeignKey("accounts.number"), nullable=False, index=True),
+    Column("account", BigInteger, ForeignKey("accounts.number"), nullable=False),
     Column("asset", String(_ASSET), nullable=False),
     Column("amount", BigInteger, nullable=False),
 )

@@ -413,7 +413,7 @@ class TradingBooks:
         report = work.tell(report, waits=True)
         name = "new" if change is None else change.kind.value
         known = KnownRequest(name, asked.digest, split_id(life.id)[1], report.number)
-        work.ask(asked.account, request.client_id, known, change, pending=change is not None)
+        work.ask(asked.account, request.client_id, known, change)
         return report
 
     def _control(self, work: Work, wanted: Wanted, context: _Context, order: OrderLife | None = None) -> None:
@@ -469,6 +469,7 @@ class TradingBooks:
 
     def _cancel(self, work: Work, asked: Asked, request: CancelRequest) -> TradeReport:
         order = self._meant(work, asked.account, request.original_id)
+        _check_unchanged(order.life, request.unchanged, "is it the order that is meant?")
         change = Change(request.client_id, ChangeKind.CANCEL, request.quantity or None)
         order.life.begin_change(change)
         payload = _payload(Cancel(order.life.id, asked.account, request.quantity))
@@ -494,7 +495,7 @@ class TradingBooks:
         life = order.life
         if life.kind in (OrderKind.OFFER, OrderKind.TAKE, OrderKind.LOT, OrderKind.BID, OrderKind.SEALED_BID):
             raise RefusedError(Reason.MALFORMED, f"a {life.kind} cannot be replaced: cancel it, and give another", life)
-        _check_unchanged(life, request.unchanged)
+        _check_unchanged(life, request.unchanged, "a replace does not change it: cancel it, and give another")
         has_price = life.kind in (OrderKind.LIMIT, OrderKind.STOP_LIMIT)
         if request.price is not None and not has_price:
             raise RefusedError(Reason.MALFORMED, f"price: a {life.kind} order has none", life)
@@ -652,19 +653,19 @@ class TradingBooks:
         self._snapshot_at = token
 
 
-def _check_unchanged(life: OrderLife, said: Unchanged | None) -> None:
-    """RefusedError where a replace says that its order is another than it is: it would not be what was meant."""
+def _check_unchanged(life: OrderLife, said: Unchanged | None, advice: str) -> None:
+    """RefusedError where a change says that its order is another than it is: it would not be what was meant."""
     if said is None:
         return
     pairs = (
         ("symbol", said.symbol, life.symbol),
         ("side", said.side, life.side),
-        ("kind", said.kind, life.kind),
+        ("kind", said.kind or life.kind, life.kind),
         ("lifetime", said.lifetime or life.lifetime, life.lifetime),
     )
     for name, wanted, is_now in pairs:
         if wanted != is_now:
-            text = f"{name}: the order's is {is_now}, and a replace does not change it: cancel it, and give another"
+            text = f"{name}: the order's is {is_now}, not {wanted}: {advice}"
             raise RefusedError(Reason.MALFORMED, text, life)
 
 

@@ -92,7 +92,7 @@ from isocast.runtime.net.json_service import (
 from isocast.runtime.net.sign_in import AttemptLimit
 from isocast.runtime.net.tls import is_this_machine
 from isocast.runtime.watch.logs import get_log
-from isocast.terms.errors import ConfigurationError
+from isocast.terms.errors import ConfigurationError, LedgerError, LedgerFault, LocalProtocolError
 
 if TYPE_CHECKING:
     from isocast.runtime.accounts.watching import Watcher
@@ -238,6 +238,10 @@ class TradingService:
             return error.answer()
         except BadRequestError as error:
             return ServiceError(Reason.MALFORMED, str(error), error.field).answer()
+        except LedgerError as error:
+            if error.fault is not LedgerFault.UNAVAILABLE:
+                raise
+            return ServiceError(Reason.UNAVAILABLE, "the gateway cannot do this now: send the same again").answer()
         except NoRouteError as error:
             if not error.methods:
                 return ServiceError(Fault.UNKNOWN_PATH, str(error)).answer()
@@ -282,10 +286,10 @@ class TradingService:
         if known is not None and now < known.believed:
             return known.login
         # A token that was good some time ago is asked about whatever others try from its address: cancels must pass.
-        was_known = self._known.pop(key, None) is not None
-        if not was_known and not self._strangers.allows(address, now):
+        if known is None and not self._strangers.allows(address, now):
             raise ServiceError(Fault.LIMITED, "too many unknown tokens from this address: wait a minute")
         login = await self.desk.log_in_by_token(token, address)
+        self._known.pop(key, None)
         if login is not None:
             self._known[key] = _Session(login, now + _KNOWN_S, now + _KNOWN_S)
             if len(self._known) > _KNOWN_MAX:
@@ -309,7 +313,8 @@ class TradingService:
     async def log_in(self, said: Mapping[str, Any], address: str) -> dict[str, object]:
         """A session by a name and its password, or by an API token."""
         name, password, token = said["name"], said["password"], said["token"]
-        if (token is None) is (name is None or password is None):
+        is_by_token = token is not None
+        if is_by_token is not (name is None) or is_by_token is not (password is None):
             raise ServiceError(Reason.MALFORMED, "give 'name' and 'password', or 'token' alone", "name")
         now = self._now()
         allowed = self._logins_by_address.allows(address, now)
@@ -320,7 +325,7 @@ class TradingService:
         self._logging_in += 1
         try:
             login = await (
-                self.desk.log_in_by_token(token, address) if token else self.desk.log_in(name, password, address)
+                self.desk.log_in_by_token(token, address) if is_by_token else self.desk.log_in(name, password, address)
             )
         finally:
             self._logging_in -= 1
@@ -498,7 +503,10 @@ async def _account(_: TradingService, caller: _Caller) -> object:
 async def _cancel_all(service: TradingService, caller: _Caller) -> object:
     body = caller.body
     work = service.desk.cancel_all(caller.login, body["client_id"], body["symbol"])
-    return {"cancelled": await service.finished(work)}
+    try:
+        return {"cancelled": await service.finished(work)}
+    except LocalProtocolError as error:  # A form has judged the id: it was used for something else.
+        raise ServiceError(Reason.CLIENT_ID_USED, str(error), "client_id") from None
 
 
 async def _orders(service: TradingService, caller: _Caller) -> object:
@@ -642,7 +650,7 @@ ROUTES: Final = (
         "POST",
         "/v1/offers/take",
         Who.TRADE,
-        "Take an open offer, or a part of it, at its price; the first in the sequence has it.",
+        "Take an open offer, or a part of it, at its price; the first to enter has it.",
         _submitting(take_of),
         TAKE,
         answer=REPORT,

@@ -80,13 +80,15 @@ def _number(least: int, most: int) -> Kind:
 
 
 def _choice(kinds: type[StrEnum], some: Iterable[StrEnum] = ()) -> Kind:
-    names = [one.value for one in some or kinds]
+    choices = {one.value: one for one in some or kinds}
+    names = list(choices)
 
     def read(value: object) -> StrEnum:
-        if not isinstance(value, str) or value not in names:
+        found = choices.get(value) if isinstance(value, str) else None
+        if found is None:
             near = suggestion(value[:40], names) if isinstance(value, str) else ""
             raise ValueError(f"must be one of {', '.join(names)}{near}")
-        return kinds(value)
+        return found
 
     return Kind({"type": "string", "enum": names}, f"one of {', '.join(names)}", read)
 
@@ -118,7 +120,11 @@ def _symbol_text(text: str) -> str:
     return text
 
 
-_SYMBOL = Kind({"type": "string"}, "a symbol, such as ISO", lambda value: _named(value, _symbol_text))
+_SYMBOL = Kind(
+    {"type": "string", "minLength": 1, "maxLength": 32, "pattern": "^[ -~]+$"},
+    "a symbol, such as ISO",
+    lambda value: _named(value, _symbol_text),
+)
 
 _ORDERED: Final = (OrderKind.LIMIT, OrderKind.MARKET, OrderKind.STOP, OrderKind.STOP_LIMIT)
 
@@ -159,10 +165,10 @@ ORDER: Fields = {
     "symbol": Field(_SYMBOL),
     "side": Field(_choice(Side)),
     "quantity": Field(_QUANTITY, says="Whole units, in lots of the symbol."),
-    "kind": Field(_choice(OrderKind, _ORDERED), "limit", "A stop waits for a trade at its trigger."),
+    "kind": Field(_choice(OrderKind, _ORDERED), OrderKind.LIMIT, "A stop waits for a trade at its trigger."),
     "price": Field(_PRICE, None, "The limit: of limit and stop-limit orders."),
     "trigger": Field(_PRICE, None, "Of stop and stop-limit orders."),
-    "lifetime": Field(_choice(Lifetime), "day", "How long it lives; ioc and fok trade at once or not at all."),
+    "lifetime": Field(_choice(Lifetime), Lifetime.DAY, "How long it lives; ioc and fok trade at once or not at all."),
     "until": Field(_INSTANT, None, "With lifetime gtd."),
     "post_only": Field(FLAG, default=False, says="Refuse it rather than trade at once."),
     "display": Field(_number(0, QUANTITY_MAX), 0, "An iceberg shows so much at a time; 0: all."),

@@ -27,7 +27,6 @@ from isocast.runtime.client.loop_thread import LoopThread
 from isocast.runtime.client.message_rows import Sendable
 from isocast.runtime.client.rows import Rows
 from isocast.runtime.market.model import Market
-from isocast.runtime.market.subscription import SecretSource
 from isocast.terms.instruments import Instrument
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from isocast.runtime.client.live_tape import BookRow, TapeRow
     from isocast.runtime.client.received import ReceivedBatch
     from isocast.runtime.client.replay import ReplayReport
+    from isocast.runtime.market.subscription import SecretSource
     from isocast.ticker.tape import Tape
 
 __all__ = ["Connection", "Listening", "LiveTape", "connect"]
@@ -244,10 +244,11 @@ class Connection:
                 print(batch.to_pandas())
 
         It hears from the moment of this call; IsocastError says why, if no line is heard. `start` is now, beginning,
-        snapshot or a sequence. With `latest` only the newest event of each key comes. The loop ends after `timeout_s`
-        without a batch, or by `break`; a `with` block closes it at once. `customer` is a seat in the market's file with
-        a share of its own; left out, one is a guest, who needs the edge key alone. Of several stripes all, or
-        `stripes`, or those of `symbols` and `topics` are heard, `merged` into one order. With `topics`,
+        snapshot, a sequence, or a time (a datetime, or a text such as "2026-03-02T14:30:00Z", in UTC if it names no
+        zone): what was released then or later. With `latest` only the newest event of each key comes. The loop ends
+        after `timeout_s` without a batch, or by `break`; a `with` block closes it at once. `customer` is a seat in the
+        market's file with a share of its own; left out, one is a guest, who needs the edge key alone. Of several
+        stripes all, or `stripes`, or those of `symbols` and `topics` are heard, `merged` into one order. With `topics`,
         `batch.messages()` are the opaque messages of these topics, and events come only for `symbols`; left out, both
         come. `told` hears of trouble in words, `conflict` of lines that contradict each other.
         """

@@ -230,7 +230,7 @@ class BlockingTrader:
         return self._loop.wait_for(self._async.offers())
 
     def take(self, offer: OpenOffer | int, quantity: int, *, client_id: str | None = None) -> BlockingOrder:
-        """Take an open offer, or a part of it, at its price: the first in the sequence has it."""
+        """Take an open offer, or a part of it, at its price: the first to enter has it."""
         return self._order(self._loop.wait_for(self._async.take(offer, quantity, client_id=client_id)))
 
     def lots(self) -> list[OpenLot]:

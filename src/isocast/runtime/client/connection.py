@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from isocast.runtime.client.message_rows import Sendable, as_bytes, opaque_of
-from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.client.publisher import Publisher, source_plans
 from isocast.runtime.client.rows import Rows, events_of
 from isocast.runtime.market.file import open_market
 from isocast.runtime.market.model import Market, NodeRole
-from isocast.runtime.market.subscription import SecretSource, Subscription
 from isocast.runtime.net.door import DoorError
 from isocast.terms.errors import IsocastError
 from isocast.terms.ids import Label
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from isocast.runtime.client.live_tape import BookRow, TapeRow
     from isocast.runtime.client.received import ReceivedBatch
     from isocast.runtime.client.replay import ReplayReport
+    from isocast.runtime.market.subscription import SecretSource, Subscription
 
 __all__ = ["PATIENCE_S", "AsyncConnection", "AsyncListening", "AsyncTape", "Published", "connect_async"]
 
@@ -118,6 +118,12 @@ class AsyncConnection:
         """Nothing is opened before it is needed."""
         if (package is None) != (secret is None):
             raise IsocastError("a package needs its secret: give package=FILE and secret=a function that gives it")
+        if source is not None:
+            source_plans(market, source)
+        if customer is not None:
+            from isocast.runtime.client.listener import places_of_customers  # noqa: PLC0415 - for those who listen
+
+            places_of_customers(market, customer)
         self._package = package
         self._secret = secret
         self._subscription: Subscription | None = None
@@ -352,6 +358,8 @@ class AsyncConnection:
     def _bought(self) -> Subscription | None:
         """The package, opened once."""
         if self._subscription is None and self._package is not None and self._secret is not None:
+            from isocast.runtime.market.subscription import Subscription  # noqa: PLC0415 - most markets sell nothing
+
             self._subscription = Subscription(self._market, self._package, self._secret)
         return self._subscription
 
@@ -423,13 +431,13 @@ class _Places:
             await listener.close()
 
     def leave_soon(self, listener: Listener) -> None:
-        """The same, for whoever cannot wait."""
+        """Leave in the background, for callers that cannot wait."""
         task = asyncio.ensure_future(self.leave(listener))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
     async def leave_all(self) -> None:
-        """Nobody enters any more."""
+        """Refuse new listeners, and let all that there are leave."""
         self._is_closed = True
         await asyncio.gather(*self._leaving)
         for listener in list(self._taken):

@@ -1,4 +1,4 @@
-"""Files of other people's formats, opened by what they are and read in blocks; and events written to files.
+"""Files of other people's formats, opened by what they are and read in blocks; `feed_sinks` writes some of them.
 
 The format shows in the first bytes, not in the name; gzip, bzip2, xz, zstd and zip around it are opened. What a file
 does not say (of which day it is, which floor, which symbol) is given by options, or asked for in an error.
@@ -6,7 +6,6 @@ does not say (of which day it is, which floor, which symbol) is given by options
 
 from __future__ import annotations
 
-import gzip
 import re
 import zipfile
 import zlib
@@ -17,16 +16,16 @@ from datetime import date
 from enum import StrEnum
 from lzma import LZMAError
 from pathlib import Path
-from typing import IO, Any, Protocol, Self, cast
+from typing import IO, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from isocast.feeds.capture_feeds import CaptureFeed
-from isocast.feeds.captures import CAPTURE_MAGICS, read_capture, write_capture
+from isocast.feeds.captures import CAPTURE_MAGICS, read_capture
 from isocast.feeds.cells import Column
 from isocast.feeds.compressed import HEAD_BYTES, compression_of, expand, is_bomb, plain_name
-from isocast.feeds.days import NEW_YORK, DayClock, WallClock, day_at, day_clock, day_in_name
+from isocast.feeds.days import NEW_YORK, DayClock, day_at, day_in_name
 from isocast.feeds.dbn import DbnDecoder, begins_like_dbn
 from isocast.feeds.directories import MetSymbols, sound_events
 from isocast.feeds.itch_reader import ItchDecoder
@@ -37,15 +36,15 @@ from isocast.feeds.itch_streams import (
     begins_like_soup,
     begins_like_unframed,
 )
-from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.lobster import LobsterDecoder, lobster_name
 from isocast.feeds.mappings import BUILT_IN, TableMapping, read_mapping
-from isocast.feeds.mold import HEADER_BYTES, MoldSession, end_of_session, packetise
-from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
+from isocast.feeds.mold import MoldSession
+from isocast.feeds.outcomes import FeedFault, FeedLog, ListedSymbol
 from isocast.feeds.recognition import begins_like_events, begins_like_itch, begins_like_lobster, is_text, is_wide_text
 from isocast.feeds.tables import TableDecoder, scaled
-from isocast.runtime.client.arrow import from_arrow, to_arrow
-from isocast.terms.errors import ConfigurationError, FeedError, IsocastError, LocalProtocolError
+from isocast.runtime.client.arrow import from_arrow
+from isocast.runtime.client.rows import BadFieldError, events_of, field_of
+from isocast.terms.errors import ConfigurationError, FeedError, IsocastError, LocalProtocolError, RowError
 from isocast.terms.market import Mic, Symbol
 from isocast.terms.quantities import suggestion
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -55,13 +54,9 @@ __all__ = [
     "FeedFile",
     "FeedFormat",
     "FeedOptions",
-    "FeedSink",
-    "OutFormat",
     "ParquetFeed",
-    "ParquetOut",
+    "import_parquet",
     "load_mapping",
-    "open_sink",
-    "out_format",
 ]
 
 
@@ -72,11 +67,11 @@ _ROWS = 1 << 17
 _CENT = 0.01
 _DIGITS = 18
 """Of whole numbers of 64 bits, but the first."""
-_DIGEST_KEY = b"isocast.digest"
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
-def _parquet() -> Any:  # noqa: ANN401 - a module, which has no better type
+def import_parquet() -> Any:  # noqa: ANN401 - a module, which has no better type
+    """The package that reads and writes Parquet; IsocastError says how to get it."""
     try:
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError as reason:
@@ -97,7 +92,7 @@ class ParquetFeed:
         """Without a mapping the columns must be ours. `make` makes the decoder of another table."""
         self._log = log
         self._met = MetSymbols()
-        parquet = _parquet()
+        parquet = import_parquet()
         try:
             self._file = parquet.ParquetFile(path)
         except (OSError, ValueError) as reason:
@@ -106,7 +101,8 @@ class ParquetFeed:
         """How much of it was read, 0 to 1."""
         names = self._file.schema_arrow.names
         ours = EVENT_DTYPE.names or ()
-        if mapping is None and not set(names) <= set(ours):
+        self._has_rows = mapping is None and _are_rows(self._file.schema_arrow)
+        if mapping is None and not self._has_rows and not set(names) <= set(ours):
             rule = f"its columns are {', '.join(names[:12])}; name them with --mapping"
             self._file.close()
             raise ConfigurationError(str(path), "mapping", rule)
@@ -115,7 +111,7 @@ class ParquetFeed:
             self._decoder.check_columns(names)
 
     @property
-    def directory(self) -> list[Listing]:
+    def directory(self) -> list[ListedSymbol]:
         """Every floor and symbol that was met; those of a mapped table are its decoder's."""
         return self._met.directory if self._decoder is None else []
 
@@ -135,12 +131,25 @@ class ParquetFeed:
 
     def _own(self, batch: Any, row: int) -> EventArray:  # noqa: ANN401 - a record batch
         try:
-            events = from_arrow(batch)
+            events = events_of(batch) if self._has_rows else from_arrow(batch)
         except LocalProtocolError as reason:
             raise FeedError(self._log.file, f"rows from {row}: {reason}") from None
+        except RowError as wrong:
+            column = f", column {wrong.column}" if wrong.column else ""
+            raise FeedError(self._log.file, f"row {row + wrong.row} (from 0){column}: {wrong.rule}") from None
         events = sound_events(events.tobytes(), self._log, row, 1)
         self._met.meet(events)
         return events
+
+
+def _are_rows(schema: Any) -> bool:  # noqa: ANN401 - a schema of Arrow
+    """Whether these are columns of rows as `publish` takes them: kinds by name, prices in units."""
+    try:
+        fields = {field_of(name): name for name in schema.names}
+    except BadFieldError:
+        return False
+    kind = fields.get("kind")
+    return kind is not None and not str(schema.field(kind).type).startswith(("int", "uint"))
 
 
 class _ArrowColumns:
@@ -257,32 +266,6 @@ def _shortest(column: Any, present: npt.NDArray[np.bool_], places: int) -> Colum
     return Column(values, present & good)
 
 
-class ParquetOut:
-    """Writes events as a Parquet file with the columns of `wire.events.EVENT_DTYPE`."""
-
-    def __init__(self, path: Path) -> None:
-        """Nothing is on disk before the first events."""
-        self._path = path
-        self._writer: Any = None
-
-    def __enter__(self) -> Self:
-        parquet = _parquet()
-        schema = to_arrow(np.zeros(0, EVENT_DTYPE)).schema
-        self._writer = parquet.ParquetWriter(self._path, schema, compression="zstd")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.close()
-
-    def write(self, events: EventArray) -> None:
-        """Some events more."""
-        self._writer.write_batch(to_arrow(events))
-
-    def finish(self, digest: str) -> None:
-        """Say in the file's metadata what its events' digest is."""
-        self._writer.add_key_value_metadata({_DIGEST_KEY: digest})
-
-
 _CHUNK = 1 << 21
 _HEAD = 4_096
 _LAYERS = 2
@@ -309,7 +292,7 @@ class FeedFormat(StrEnum):
     TABLE = "table"
     """Rows of text, read by a mapping."""
     PARQUET = "parquet"
-    """Our own columns, or any others by a mapping."""
+    """The columns of a record or of a row, or any others by a mapping."""
     LOBSTER = "lobster"
     """LOBSTER's message files."""
     DBN = "dbn"
@@ -337,7 +320,7 @@ class FeedOptions:
 
 class _Decoder(Protocol):
     @property
-    def directory(self) -> list[Listing]: ...
+    def directory(self) -> list[ListedSymbol]: ...
 
 
 def load_mapping(text: str) -> TableMapping:
@@ -380,7 +363,7 @@ class FeedFile:
         self.position = 0
 
     @property
-    def directory(self) -> list[Listing]:
+    def directory(self) -> list[ListedSymbol]:
         """Every symbol that was announced or met."""
         return [listing for decoder in self._decoders for listing in decoder.directory]
 
@@ -644,156 +627,3 @@ class FeedFile:
                 yield from feed.take()
         yield from feed.end()
         self.streams = feed.streams
-
-
-# ---- Events to files: Parquet, ITCH 5.0, captures of MoldUDP64, and our own records.
-#
-# ITCH files and captures name the floor of each stock and the flags of each event, as `feeds.itch_layout` explains.
-#
-# A file gets its name once it is whole; until then it is called `….partial`.
-
-
-_ITCH_SUFFIXES = (".itch", ".itch50")
-_GROUP, _PORT, _SESSION = "239.255.80.0", 26_477, "ISOCAST001"
-_CAPTURE_END_NS = (1 << 32) * 10**9
-"""A capture has seconds of 32 bits."""
-_CLOCK_AT = HEADER_BYTES + 2 + 5
-
-OutFormat = str
-
-
-class FeedSink(Protocol):
-    """Where events go."""
-
-    def write(self, events: EventArray) -> None:
-        """Some events more."""
-
-    def finish(self, digest: str) -> None:
-        """Everything was written; what it was."""
-
-
-def out_format(path: Path) -> OutFormat:
-    """By the name: parquet, itch, pcap or events; ConfigurationError for any other."""
-    name = path.name.lower()
-    plain = name.removesuffix(".gz")
-    if name.endswith(".parquet"):
-        return "parquet"
-    if plain.endswith(_ITCH_SUFFIXES) or "itch50" in plain:
-        return "itch"
-    if name.endswith(".pcap"):
-        return "pcap"
-    if plain.endswith(".events"):
-        return "events"
-    rule = "its name must end in .parquet, .itch, .itch.gz, .pcap or .events"
-    raise ConfigurationError("command line", str(path), rule)
-
-
-@contextmanager
-def open_sink(path: Path, log: FeedLog, zone: str) -> Iterator[FeedSink]:
-    """A file that appears when everything was written, and not at all if something goes wrong."""
-    form = out_format(path)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        if form == "parquet":
-            with ParquetOut(partial) as sink:
-                yield sink
-        else:
-            with partial.open("wb") as plain, _maybe_gzip(path, plain) as file:
-                yield _sink(form, file, log, zone)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def _maybe_gzip(path: Path, plain: IO[bytes]) -> Iterator[IO[bytes]]:
-    if path.name.lower().endswith(".gz"):
-        # Without a name and a time inside, the same events give the same bytes.
-        with gzip.GzipFile("", "wb", 6, plain, mtime=0) as file:
-            yield cast("IO[bytes]", file)
-    else:
-        yield plain
-
-
-def _sink(form: OutFormat, file: IO[bytes], log: FeedLog, zone: str) -> FeedSink:
-    if form == "events":
-        return _Records(file)
-    return _Itch(file, log, zone) if form == "itch" else _Packets(file, log, zone)
-
-
-class _Records:
-    """The events as they are."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def write(self, events: EventArray) -> None:
-        self._file.write(events.tobytes())
-
-    def finish(self, digest: str) -> None:
-        """Nothing more: the records are the digest's own bytes."""
-
-
-class _Itch:
-    """ITCH messages, each with its length before it."""
-
-    def __init__(self, file: IO[bytes], log: FeedLog, zone: str) -> None:
-        self._file = file
-        self._log = log
-        self._zone = zone
-        self._writer: ItchWriter | None = None
-        self.day = day_clock(0)
-
-    def write(self, events: EventArray) -> None:
-        messages = self.messages(events)
-        self._file.write(messages)
-
-    def messages(self, events: EventArray) -> bytes:
-        """The bytes of these events."""
-        if self._writer is None:
-            self.day = DayClock.at(day_at(int(events["time"][0]), self._zone), self._zone)
-            self._writer = ItchWriter(self.day, self._log, name_floors=True, tell_flags=True)
-        return self._writer.write(events)
-
-    def finish(self, digest: str) -> None:
-        """Nothing more."""
-
-
-class _Packets(_Itch):
-    """The same messages in MoldUDP64 packets, captured at the time of their first message."""
-
-    def __init__(self, file: IO[bytes], log: FeedLog, zone: str) -> None:
-        super().__init__(file, log, zone)
-        self._sequence = 1
-        self._latest = 0
-        self._wall: WallClock | None = None
-        self._begun = False
-
-    def write(self, events: EventArray) -> None:
-        packets = list(packetise(_SESSION, self._sequence, self.messages(events)))
-        self._sequence += sum(int.from_bytes(packet[18:20]) for packet in packets)
-        clocks = [int.from_bytes(packet[_CLOCK_AT : _CLOCK_AT + 6]) for packet in packets]
-        times = self._times(np.array(clocks, np.int64))
-        self._put(list(zip(times, packets, strict=True)))
-        self._latest = times[-1] if times else self._latest
-
-    def _times(self, clocks: npt.NDArray[np.int64]) -> list[int]:
-        """Instants of ITCH's times since midnight."""
-        if self._wall is None:
-            self._wall = WallClock(self.day.zone, FeedLog("capture"))
-        instants, _ = self._wall.instants(clocks + self.day.wall)
-        if len(instants) and int(instants.max()) >= _CAPTURE_END_NS:
-            rule = "has times after 2106, which a capture cannot hold: write .itch or .parquet instead"
-            raise FeedError(self._log.file, rule)
-        return [int(instant) for instant in instants]
-
-    def finish(self, digest: str) -> None:  # noqa: ARG002 - a packet has no place for it
-        """The end of the session."""
-        self._put([(self._latest, end_of_session(_SESSION, self._sequence))])
-
-    def _put(self, packets: list[tuple[int, bytes]]) -> None:
-        pieces = write_capture(packets, _GROUP, _PORT)
-        if self._begun:
-            next(pieces)
-        self._begun = True
-        self._file.write(b"".join(pieces))

@@ -13,7 +13,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from isocast.floor import arrays
+from isocast.floor.arrays import EVENT_DTYPE, ArrayKind
 from isocast.floor.events import (
     Cancelled,
     Directory,
@@ -31,7 +34,7 @@ from isocast.floor.events import (
     Unsold,
     Wake,
 )
-from isocast.floor.fast import FastFloor, Row, RowKind
+from isocast.floor.fast import AS_IT_IS, FastFloor
 from isocast.floor.lines import EVENT_FIELDS, read_event
 from isocast.floor.machine import Floor as Machine
 from isocast.floor.state import state_hash
@@ -39,9 +42,11 @@ from isocast.runtime.client.arrow import import_pyarrow
 from isocast.runtime.client.rows import BadFieldError, Rows, is_missing, read_time, table_of
 from isocast.terms.errors import ConfigurationError, IsocastError, RemoteProtocolError, RowError
 from isocast.terms.instruments import PLAIN, Scale, to_whole
-from isocast.terms.quantities import suggestion
+from isocast.terms.quantities import counted, suggestion
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pandas as pd
     import polars as pl
     import pyarrow as pa
@@ -57,7 +62,7 @@ _PLAIN_FIELDS = frozenset(
 """A table with these columns only is of orders without conditions, cancels and replaces: it takes the short way."""
 _FIELDS = {name.lower(): name for name in (*EVENT_FIELDS, "kind", "token", "time_ns")}
 _ALIASES = {"qty": "quantity", "size": "quantity", "time": "time_ns", "closes_at": "t_close", "ioc": "immediate"}
-_KINDS = {"order": RowKind.ORDER, "cancel": RowKind.CANCEL, "replace": RowKind.REPLACE}
+_KINDS = {"order": ArrayKind.ORDER, "cancel": ArrayKind.CANCEL, "replace": ArrayKind.REPLACE}
 _SIDES = {"buy": 1, "b": 1, "sell": 2, "s": 2, "1": 1, "2": 2}
 _SIDE_NAMES = {1: "buy", 2: "sell"}
 _BOOKS: dict[str, Callable[[], Machine]] = {"fast": FastFloor, "readable": Machine}
@@ -66,6 +71,8 @@ _TEXTS = frozenset(
     {"kind", "symbol", "market", "price_rule", "own_rule", "share", "phase", "auction", "at", "hash", "nonce"}
 )
 _WHOLE_MAX = (1 << 63) - 1
+_NO_PLACE = (1 << 32) - 1
+"""No symbol has this place."""
 _NOTHING: Final = object()
 """What stands for a value that may be left out."""
 _EXACT_MAX = 1 << 53
@@ -110,11 +117,19 @@ class FloorBook(NamedTuple):
     sells: tuple[FloorLevel, ...]
 
 
-class _Told(NamedTuple):
-    """What came of a token."""
+class _Told:
+    """What came of a token: as an array, until somebody asks for objects."""
 
-    token: int
-    reports: list[Report]
+    def __init__(self, token: int, array: arrays.Reports | None, names: Sequence[str], reports: list[Report]) -> None:
+        self.token = token
+        self._array, self._names, self._reports = array, names, reports
+
+    @property
+    def reports(self) -> list[Report]:
+        """What came of it, in order."""
+        if self._array is not None:
+            self._reports, self._array = arrays.as_reports(self._array, self._names), None
+        return self._reports
 
 
 class FloorResult:
@@ -125,7 +140,8 @@ class FloorResult:
         self._scales = scales
 
     def __repr__(self) -> str:
-        return f"<FloorResult: {len(self.trades):,} trades, {len(self.reports):,} other reports>"
+        other = counted(len(self.reports), "other report")
+        return f"<{type(self).__name__} of {counted(len(self.trades), 'trade')}, {other}>"
 
     @property
     def trades(self) -> list[FloorTrade]:
@@ -248,38 +264,85 @@ class Floor:
     The same events give the same trades and the same `state_hash()` on every machine.
     """
 
-    def __init__(self, symbols: Mapping[str, Mapping[str, Any]] | Iterable[str] = (), *, book: str = "fast") -> None:
+    EVENTS: Final = EVENT_DTYPE
+    """The fields of the events that `run` takes."""
+    REPORTS: Final = arrays.REPORT_DTYPE
+    """The fields of the reports that it gives."""
+    KINDS: Final = tuple([_NAMES.get(kind, "trade") for kind in arrays.REPORT_KINDS])
+    """What a report is, by its `kind`."""
+    REASONS: Final = tuple(map(str, arrays.REASONS))
+    """Why an event was refused, by the `reason` of a report."""
+
+    def __init__(
+        self, symbols: Mapping[str, Mapping[str, Any]] | Iterable[str] | str = (), *, book: str = "fast"
+    ) -> None:
         """`book` is "fast", or "readable": the same rules in the order of the design, for comparison."""
         if book not in _BOOKS:
             raise ConfigurationError("isocast.Floor", "book", f'"{book}" is not one of {", ".join(_BOOKS)}')
         self._floor = _BOOKS[book]()
         self._scales: dict[str, Scale] = {}
-        given = symbols if isinstance(symbols, Mapping) else {symbol: {} for symbol in symbols}
+        listed = [symbols] if isinstance(symbols, str) else symbols
+        given = listed if isinstance(listed, Mapping) else {symbol: {} for symbol in listed}
         directories = [self._directory(symbol, dict(terms)) for symbol, terms in given.items()]
         if directories:
             self._floor.step(1, 0, directories)
 
-    def apply(self, events: Rows, *, time_ns: int | None = None) -> FloorResult:
+    def __repr__(self) -> str:
+        names = ", ".join(self._floor.symbols) or "no symbol"
+        return f"<{type(self).__name__} of {names}, token {self.token}>"
+
+    def apply(self, events: Rows, *, time_ns: int | datetime | str | None = None) -> FloorResult:
         """Apply events in their order, and say what came of them.
 
         `events` are dicts (one or many), a frame of pandas or polars, an Arrow table or a structured numpy array. All
         of a call are one token: what trades in batches trades at its end. A column `token` cuts a table into several;
-        their numbers rise. `time_ns`, or a column of that name, is the token's instant; without one it stays.
+        their numbers rise. `time_ns`, or a column of that name, is the token's instant; without one it stays, and it
+        never goes back.
         """
         count, columns = table_of(events, _field_of)
+        if time_ns is not None:
+            try:
+                time_ns = read_time(time_ns)
+            except ValueError as reason:
+                raise RowError(0, "time_ns", str(reason)) from None
         tokens = _cut(count, columns, self._floor.token, self._floor.at, time_ns)
         floor, told = self._floor, []
         if isinstance(floor, FastFloor) and count and set(columns) <= _PLAIN_FIELDS:
-            rows = self._rows(count, columns)
+            rows = self._array(count, columns)
+            names = list(floor.symbols)
             for token, instant, start, stop in tokens:
-                reports = floor.begin(token, instant)
-                reports += floor.apply_rows(rows[start:stop])
-                told.append(_Told(token, reports + floor.end()))
+                told.append(_Told(token, self._run(token, instant, rows[start:stop]), names, []))
         else:
             found = self._events(count, columns)
             for token, instant, start, stop in tokens:
-                told.append(_Told(token, floor.step(token, instant, found[start:stop])))
+                told.append(_Told(token, None, (), floor.step(token, instant, found[start:stop])))
         return FloorResult(told, self._scales)
+
+    def run(self, events: npt.NDArray[Any], *, time_ns: int | None = None) -> npt.NDArray[Any]:
+        """Apply an array of orders, cancels and replaces, as one token, and give all reports as an array.
+
+        The quickest way: whole numbers in and out, and no object for any event. `events` is a structured array with the
+        fields `kind` and `id`, and as far as they are wanted others of `Floor.EVENTS`; the reports have those of
+        `Floor.REPORTS`. Prices and quantities are the floor's whole numbers (`scale` says their decimals),
+        a symbol is its place among the floor's symbols, from 0; docs/how-to/matching-engine.md has all columns. Events
+        of other kinds, and conditions, are `apply`'s: both may be mixed, call by call.
+        """
+        floor = self._floor
+        _check_array(events)
+        return self._run(floor.token + 1, floor.at if time_ns is None else time_ns, events)
+
+    def _run(self, token: int, instant: int, events: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        floor, names = self._floor, list(self._floor.symbols)
+        begun = arrays.as_array(floor.begin(token, instant), names)
+        found = arrays.run(floor, events)
+        ended = arrays.as_array(floor.end(), names)
+        return np.concatenate([begun, found, ended]) if len(begun) or len(ended) else found
+
+    def scale(self, symbol: str) -> tuple[int, int]:
+        """How many decimals the whole numbers of a symbol have: of prices, and of quantities."""
+        if symbol not in self._scales:
+            raise ConfigurationError("isocast.Floor", "symbol", f'"{symbol}" is not one of its symbols')
+        return self._scales[symbol].price, self._scales[symbol].quantity
 
     def book(self, symbol: str, levels: int | None = None) -> FloorBook:
         """A symbol's book, or its best levels."""
@@ -355,29 +418,36 @@ class Floor:
             found.append(_event(row, fields, written, self._scale(fields.get("symbol"), number, symbols)))
         return found
 
-    def _rows(self, count: int, columns: Mapping[str, _Column]) -> list[Row]:
+    def _array(self, count: int, columns: Mapping[str, _Column]) -> npt.NDArray[Any]:
         """The same of a table of plain orders, cancels and replaces, column by column."""
-        kinds = _each(columns, "kind", count, lambda value: _chosen(value, _KINDS), RowKind.ORDER)
+        found = np.zeros(count, EVENT_DTYPE)
+        kinds = _each(columns, "kind", count, lambda value: _chosen(value, _KINDS), ArrayKind.ORDER)
         numbers = _each(columns, "id", count, _whole, None)
         accounts = _each(columns, "account", count, _whole, -1)
         names = _each(columns, "symbol", count, lambda value: str(value).strip(), "")
         sides = _each(columns, "side", count, lambda value: _chosen(value, _SIDES), 0)
-        flags = _each(columns, "immediate", count, _flag, False)  # noqa: FBT003 - what is not said
-        owners = _each(columns, "owner", count, _whole, 0)
         scales = self._scales_of(names, numbers)
         quantities = _scaled(columns, "quantity", count, [scale.quantity for scale in scales])
         prices = _scaled(columns, "price", count, [scale.price for scale in scales])
         for row, (kind, side) in enumerate(zip(kinds, sides, strict=True)):
-            if kind == RowKind.ORDER and not side:
+            if kind == ArrayKind.ORDER and not side:
                 raise RowError(row, "side", "must be given: buy or sell")
-        if None in quantities or None in prices:  # Of a replace: as it is.
-            moves = [kind == RowKind.REPLACE for kind in kinds]
-            quantities, prices = (
-                [0 if value is None and not moves[row] else value for row, value in enumerate(values)]
-                for values in (quantities, prices)
-            )
-        accounts = [number if account < 0 else account for number, account in zip(numbers, accounts, strict=True)]
-        return list(zip(kinds, numbers, accounts, names, sides, quantities, prices, owners, flags, strict=True))
+        for name, values in (("quantity", quantities), ("price", prices)):
+            if None not in values and AS_IT_IS not in values:
+                found[name] = values
+                continue
+            absent = [AS_IT_IS if kind == ArrayKind.REPLACE else 0 for kind in kinds]
+            # Below zero is as wrong as zero.
+            found[name] = [absent[row] if value is None else max(value, 0) for row, value in enumerate(values)]
+        places = {name: place for place, name in enumerate(self._floor.symbols)}
+        found["symbol"] = [places.get(name, _NO_PLACE) for name in names]
+        found["kind"], found["side"], found["id"] = kinds, sides, numbers
+        found["account"] = [
+            number if account < 0 else account for number, account in zip(numbers, accounts, strict=True)
+        ]
+        found["owner"] = _each(columns, "owner", count, _whole, 0)
+        found["immediate"] = _each(columns, "immediate", count, _flag, False)  # noqa: FBT003 - what is not said
+        return found
 
     def _scales_of(self, names: list[str], numbers: list[int]) -> list[Scale]:
         """The scale of each row's symbol."""
@@ -391,6 +461,28 @@ class Floor:
                 symbols[number] = name
             found.append(self._scale(name or None, number, symbols))
         return found
+
+
+def _check_array(events: npt.NDArray[Any]) -> None:
+    """RowError for what `run` cannot take."""
+    names = events.dtype.names
+    if names is None or events.ndim != 1 or not {"kind", "id"} <= set(names):
+        raise RowError(0, "kind", "run takes a structured array of one dimension with the fields kind and id")
+    for name in names:
+        kind = events.dtype[name].kind
+        if name not in EVENT_DTYPE.fields:  # type: ignore[operator]
+            raise RowError(0, name, f"is no field{suggestion(name, EVENT_DTYPE.names or ())}: {EVENT_DTYPE.names}")
+        if kind not in "iub" or (kind == "b") != (EVENT_DTYPE[name].kind == "b"):
+            raise RowError(0, name, f"must be {EVENT_DTYPE[name]}, a whole number or a flag as it is there")
+        if EVENT_DTYPE[name].kind == "b":
+            continue
+        most, least = np.iinfo(EVENT_DTYPE[name]).max, np.iinfo(EVENT_DTYPE[name]).min
+        wrong = np.flatnonzero((events[name] > most) | (events[name] < least))
+        if len(wrong):
+            raise RowError(int(wrong[0]), name, f"{events[name][wrong[0]]} does not fit into {EVENT_DTYPE[name]}")
+    wrong = np.flatnonzero(events["kind"] > ArrayKind.REOPEN)
+    if len(wrong):
+        raise RowError(int(wrong[0]), "kind", "must be 0 order, 1 cancel, 2 replace or 3 replace of what is open")
 
 
 _Column: TypeAlias = tuple[str, Sequence[object]]
@@ -417,6 +509,8 @@ def _cut(
     columns.pop("token", None)
     columns.pop("time_ns", None)
     if time_ns is not None:
+        if time_ns < instant:
+            raise RowError(0, "time_ns", f"{time_ns} is before the token in front of it, at {instant}")
         instant = time_ns
     found: list[tuple[int, int, int, int]] = []
     for number, rows in groupby(range(count), key=numbers.__getitem__):
@@ -424,7 +518,9 @@ def _cut(
         if is_cut and number <= token:
             raise RowError(places[0], name, f"{number} does not rise: the floor is at token {token}")
         token = number if is_cut else token + 1
-        instant = times[places[0]] if times[places[0]] >= 0 else instant
+        before, instant = instant, times[places[0]] if times[places[0]] >= 0 else instant
+        if instant < before:
+            raise RowError(places[0], "time_ns", f"{instant} is before the token in front of it, at {before}")
         found.append((token, instant, places[0], places[-1] + 1))
     return found or [(token + 1, instant, 0, 0)]
 

@@ -16,15 +16,30 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from itertools import islice
+from operator import mul
 from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from isocast.floor.arrays import EVENT_DTYPE, REASONS, REPORT_KINDS, ArrayKind, Events, Reports, run
 from isocast.floor.book import WorkingOrder
-from isocast.floor.events import Directory, MarketKind, Order, OwnRule, Phase, PriceRule, Refused, Report, Share, Trade
-from isocast.floor.fast import FastFloor, Row, RowKind
+from isocast.floor.events import (
+    Cancel,
+    Directory,
+    MarketKind,
+    Order,
+    OwnRule,
+    Phase,
+    PriceRule,
+    Refused,
+    Replace,
+    Report,
+    Share,
+    Trade,
+)
+from isocast.floor.fast import FastFloor
 from isocast.floor.fast_book import FastBook
 from isocast.runtime.client.floor_client import Floor, FloorResult
 from isocast.runtime.client.rows import is_missing, read_time
@@ -70,7 +85,12 @@ _FLOW_DTYPE: Final = np.dtype(
     ]
 )
 _FLOW_HEADER_BYTES: Final = 16
-_FLOW_BLOCK: Final = 50_000
+_FLOW_MODIFY: Final = 2
+_FLOW_EVENT_DTYPE: Final = np.dtype(
+    [(name, EVENT_DTYPE[name]) for name in ("kind", "side", "immediate", "id", "quantity", "price")]
+)
+"""One symbol, and every order its own account's."""
+_FLOW_BLOCK: Final = 65_536
 
 
 @dataclass(slots=True)
@@ -109,6 +129,16 @@ class ReplayStats:
                 self.value += one.price * one.quantity
             elif isinstance(one, Refused):
                 self.refused[str(one.reason)] += 1
+
+    def count_array(self, reports: Reports) -> None:
+        """The same of an array."""
+        kind = reports["kind"]
+        trades = reports[kind == REPORT_KINDS.index(Trade)]
+        self.trades += len(trades)
+        self.volume += sum(trades["quantity"].tolist())
+        self.value += sum(map(mul, trades["price"].tolist(), trades["quantity"].tolist()))
+        reasons = np.bincount(reports["reason"][kind == REPORT_KINDS.index(Refused)])
+        self.refused.update({str(REASONS[at]): count for at, count in enumerate(reasons.tolist()) if count})
 
 
 class FloorReplay:
@@ -200,7 +230,7 @@ class FloorReplay:
                 found[1].total -= quantity
             else:
                 self._leave(number)
-        self.stats.count(self.floor.apply_rows([(RowKind.CANCEL, number, number, "", 0, quantity, 0, 0, False)]))
+        self.stats.count(self.floor.apply(Cancel(number, number, quantity)))
 
     def _on_replace(self, number: int, price: int, quantity: int) -> None:
         """An order keeps its id and gets another price and quantity; the feed says what is open then."""
@@ -211,9 +241,9 @@ class FloorReplay:
             book.side(order.side).remove(order)
             order.price, order.total = price, order.filled + quantity
             book.side(order.side).add(order)
-        live = self.floor.orders.get(number)
+        live = self.floor.peek(number)
         total = quantity + (0 if live is None else live[1].filled)
-        self.stats.count(self.floor.apply_rows([(RowKind.REPLACE, number, number, "", 0, total, price, 0, False)]))
+        self.stats.count(self.floor.apply(Replace(number, number, total, price)))
 
     def _on_execution(self, symbol: str, price: int, quantity: int, number: int) -> None:
         found = self._known.get(number)
@@ -238,24 +268,19 @@ class FloorReplay:
             self.stats.as_recorded += hit == number and told[0].price == price
         self.stats.count(told)
 
-    # ---- rows
+    # ---- arrays
 
-    def take_rows(self, rows: Iterable[Row], symbol: str) -> None:
+    def take_array(self, events: Events, symbol: str) -> None:
         """Orders, cancels and replaces that nobody executes but the rule."""
         if symbol not in self.floor.symbols:
             self._open_token(0)
             self.stats.count(self.floor.apply(Directory(symbol, **self._terms)))
-        self.stats.count(self.floor.apply_rows(self._counted(rows)))
-
-    def _counted(self, rows: Iterable[Row]) -> Iterator[Row]:
-        kinds = [0, 0, 0]
-        for row in rows:
-            kinds[row[0]] += 1
-            yield row
-        self.stats.events += sum(kinds)
-        self.stats.orders += kinds[RowKind.ORDER]
-        self.stats.cancels += kinds[RowKind.CANCEL]
-        self.stats.replaces += kinds[RowKind.REPLACE]
+        orders, cancels, replaces, reopened = np.bincount(events["kind"], minlength=4).tolist()
+        self.stats.events += len(events)
+        self.stats.orders += orders
+        self.stats.cancels += cancels
+        self.stats.replaces += replaces + reopened
+        self.stats.count_array(run(self.floor, events))
 
 
 class OrderFileReplay:
@@ -376,24 +401,22 @@ def _opened(path: Path) -> IO[bytes]:
     return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
 
 
-def read_benchmark_flow(path: Path, symbol: str, floor: FastFloor) -> Iterator[Iterator[Row]]:
-    """Its messages as rows, block by block. A modify says what shall be open, so the floor is asked what is filled."""
+def read_benchmark_flow(path: Path) -> Iterator[Events]:
+    """Its messages as a floor's events, block by block."""
     with _opened(path) as file:
         if len(file.read(_FLOW_HEADER_BYTES)) != _FLOW_HEADER_BYTES:
             raise FeedError(str(path), "ends in its header")
         while raw := file.read(_FLOW_BLOCK * _FLOW_DTYPE.itemsize):
             if len(raw) % _FLOW_DTYPE.itemsize:
                 raise FeedError(str(path), "ends inside a message")
-            yield _flow_rows(np.frombuffer(raw, _FLOW_DTYPE), symbol, floor)
+            yield _flow_events(np.frombuffer(raw, _FLOW_DTYPE))
 
 
-def _flow_rows(messages: npt.NDArray[Any], symbol: str, floor: FastFloor) -> Iterator[Row]:
-    for kind, side, ioc, _, quantity, _, number, price, _ in messages.tolist():
-        if kind == RowKind.ORDER:
-            yield (kind, number, number, symbol, side + 1, quantity, price, 0, bool(ioc))
-        elif kind == RowKind.CANCEL:
-            yield (kind, number, number, symbol, 0, 0, 0, 0, False)
-        else:
-            live = floor.orders.get(number)
-            filled = 0 if live is None else live[1].filled
-            yield (RowKind.REPLACE, number, number, symbol, 0, filled + quantity, price, 0, False)
+def _flow_events(messages: npt.NDArray[Any]) -> Events:
+    found = np.zeros(len(messages), _FLOW_EVENT_DTYPE)
+    kind = messages["kind"]
+    found["kind"] = np.where(kind >= _FLOW_MODIFY, ArrayKind.REOPEN, kind)  # It says what shall be open.
+    found["side"], found["immediate"] = messages["side"] + 1, messages["ioc"]
+    found["id"], found["price"] = messages["id"], messages["price"]
+    found["quantity"] = np.where(kind == ArrayKind.CANCEL, 0, messages["quantity"])
+    return found

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from heapq import merge
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isocast.runtime.client.listener import Listener, Start
@@ -47,6 +48,9 @@ TOPIC_HEADER = "isocast-topic"
 WAIT_S = 15.0
 """For a broker to answer."""
 _LOOK_S = 0.2
+_PATIENCE_S = 2.0
+"""What takes longer is said."""
+_TELL_EVERY_S = 10.0
 _AT_ONCE = 1_000
 """Records that are read, or events that are written, together."""
 _MS = 1_000_000
@@ -72,13 +76,25 @@ class KafkaPlace:
     options: Mapping[str, str]
     """Further settings of librdkafka, such as security.protocol."""
 
-    def settings(self, **own: object) -> dict[str, Any]:
-        """For a client of librdkafka; what a user sets wins, except what keeps the promises above."""
-        return {"bootstrap.servers": self.brokers, "error_cb": _ignore, **self.options, **own}
+    def settings(self, told: Told, **own: object) -> dict[str, Any]:
+        """For a client of librdkafka; what a user sets wins, except what keeps the promises above.
+
+        Its own log has twenty lines a second while a broker is away: `told` hears of it instead, now and then.
+        """
+        return {"bootstrap.servers": self.brokers, "error_cb": _Trouble(told), "log_level": 0, **self.options, **own}
 
 
-def _ignore(_error: KafkaError) -> None:
+class _Trouble:
     """A broker that is away comes back; calls that wait for it say when they give up."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._quiet_until = 0.0
+
+    def __call__(self, error: KafkaError) -> None:
+        if monotonic() >= self._quiet_until:
+            self._quiet_until = monotonic() + _TELL_EVERY_S
+            self._told(f"Kafka: {error.str()}; it is tried again")
 
 
 @dataclass(slots=True)
@@ -128,9 +144,9 @@ class KafkaIn:
 
         own: dict[str, object] = {"group.id": self._group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
         own |= {"isolation.level": "read_committed", "enable.partition.eof": until_end}
-        consumer = Consumer(self._place.settings(**own))
+        consumer = Consumer(self._place.settings(self._told, **own))
         try:
-            partitions = await asyncio.to_thread(_insist_on_topic, consumer, self._place)
+            partitions = await asyncio.to_thread(_insist_on_topic, consumer, self._place, self._told)
             open_ = set(range(partitions)) if until_end else None
             # One feeder reads all partitions: a group that shares them would only change the order.
             consumer.assign([TopicPartition(self._place.topic, part, OFFSET_STORED) for part in range(partitions)])
@@ -257,7 +273,7 @@ class KafkaOut:
         known = {stripe: place[0] for stripe, place in places.items() if place[0]}
         start: Start = known if len(known) == len(places) else self._start or "beginning"
         own = {"enable.idempotence": True, "acks": "all", "linger.ms": 5}
-        producer = Producer(self._place.settings(**own))
+        producer = Producer(self._place.settings(self._told, **own))
         listener = Listener(
             self._market,
             self._name,
@@ -284,9 +300,10 @@ class KafkaOut:
         """The place of the last event of each stripe in the topic; (0, 0) if there is none."""
         from confluent_kafka import Consumer  # noqa: PLC0415 - an extra
 
-        consumer = Consumer(self._place.settings(**{"group.id": "isocast-places", "enable.auto.commit": False}))
+        own = {"group.id": "isocast-places", "enable.auto.commit": False}
+        consumer = Consumer(self._place.settings(self._told, **own))
         try:
-            partitions = _insist_on_topic(consumer, self._place)
+            partitions = _insist_on_topic(consumer, self._place, self._told)
             found = {}
             for stripe in self._market.stripes:
                 if stripe >= partitions:
@@ -379,12 +396,17 @@ def _plain(start: Start) -> Start:
     return next(iter(start.values())) if isinstance(start, Mapping) and len(start) == 1 else start
 
 
-def _insist_on_topic(client: Consumer, place: KafkaPlace) -> int:
+def _insist_on_topic(client: Consumer, place: KafkaPlace, told: Told) -> int:
     """How many partitions the topic has; TransportError if no broker answers, ConfigurationError if there is none."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra
 
     try:
-        found = client.list_topics(place.topic, timeout=WAIT_S).topics.get(place.topic)
+        try:
+            listed = client.list_topics(place.topic, timeout=_PATIENCE_S)
+        except KafkaException:
+            told(f"no broker of {place.brokers} answers yet: waiting for {WAIT_S:g} s")
+            listed = client.list_topics(place.topic, timeout=WAIT_S)
+        found = listed.topics.get(place.topic)
     except KafkaException as reason:
         raise TransportError(f"no broker of {place.brokers} answers: {reason.args[0].str()}") from None
     if found is None or found.error is not None or not found.partitions:

@@ -19,8 +19,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import structlog
@@ -31,6 +32,7 @@ from isocast.hierarchy.customer_settings import Grade, JoinPoint
 from isocast.hierarchy.edge import ConflictFound
 from isocast.runtime.client.received import Inbox, ReceivedBatch, batch_of
 from isocast.runtime.hosts.customer import CustomerHost, Seat
+from isocast.runtime.hosts.instant_search import first_released_at
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.guests import has_room_for_guests, with_guest
@@ -44,7 +46,7 @@ from isocast.runtime.watch.status import Alarms, wrong_key_reason
 from isocast.striping.merging import StripeCut, StripeMerge
 from isocast.striping.routing import heard_once
 from isocast.terms.errors import ConfigurationError, IsocastError, TransportError, UnpaidError
-from isocast.terms.instants import SECOND
+from isocast.terms.instants import SECOND, read_instant
 from isocast.terms.quantities import suggestion
 from isocast.terms.timing import Timing
 from isocast.wire.limits import MAX_NUMBER
@@ -53,7 +55,16 @@ from isocast.wire.names import InstrumentNames, are_names
 if TYPE_CHECKING:
     from isocast.runtime.client.floor_books import FloorBooks
 
-__all__ = ["INBOX_MESSAGES", "Conflict", "HeardStripes", "Listener", "Start", "StripeSeat", "Wish"]
+__all__ = [
+    "INBOX_MESSAGES",
+    "Conflict",
+    "HeardStripes",
+    "Listener",
+    "Start",
+    "StripeSeat",
+    "Wish",
+    "places_of_customers",
+]
 
 
 # ---- One stripe of a market, heard from a program: a customer that lives in this event loop, and its inbox.
@@ -126,8 +137,8 @@ class StripeSeat:
         )
         keys = load_keys(market, plan, self._subscription)
         loop, log = asyncio.get_running_loop(), _log(self._told)
-        context = Context(market, replace(plan, http_port=0), clock, keys, self.counters, loop, self._alarm, log)
-        return CustomerHost(context, Seat(wish.grade, wish.join, wish.first_sequence, self.inbox))
+        self._context = Context(market, replace(plan, http_port=0), clock, keys, self.counters, loop, self._alarm, log)
+        return CustomerHost(self._context, Seat(wish.grade, wish.join, wish.first_sequence, self.inbox))
 
     @property
     def plan(self) -> NodePlan:
@@ -137,6 +148,10 @@ class StripeSeat:
     def snapshot(self) -> CustomerSnapshot:
         """The state of its machine: lines, gaps, counts."""
         return self.host.machine.snapshot()
+
+    async def begin_at(self, instant: int) -> None:
+        """Before the start: begin with the first message that is released at an instant or later."""
+        self.host.begin_with(await first_released_at(self._context, self.host.doors, instant))
 
     async def start(self) -> None:
         """Begin to hear."""
@@ -334,8 +349,8 @@ class HeardStripes:
         self._waits_since, self._named = None, ()
 
 
-Start: TypeAlias = "str | int | Mapping[int, int]"
-"""now, beginning, snapshot, or the first sequence that is wanted: of several stripes one for each."""
+Start: TypeAlias = "str | int | datetime | Mapping[int, int]"
+"""now, beginning, snapshot, a time, or the first sequence that is wanted: of several stripes one for each."""
 
 INBOX_MESSAGES = 16_384
 """Messages that wait for a program that does not keep up: 22 MB, and four fetches of a customer that is behind."""
@@ -383,6 +398,7 @@ class Listener:
         self._named = customer is not None
         self._latest = latest
         self._start = start
+        self._start_at = _instant_of(start)
         self._room = inbox_messages
         wanted = wanted_stripes(self.market, stripes, symbols, topics)
         self._is_guest = customer is None and has_room_for_guests(self.market)
@@ -391,7 +407,7 @@ class Listener:
             self._surroundings, places = with_guest(self.market, wanted)
             candidates = [places]
         else:
-            candidates = _candidates(self.market, customer, wanted)
+            candidates = places_of_customers(self.market, customer, wanted)
         self._candidates = self._suitable(candidates)
         if topics is not None:
             rule = "grade latest keeps the newest events and no opaque messages: listen with latest=False"
@@ -405,13 +421,19 @@ class Listener:
         self._is_open = False
         self._books: FloorBooks | None = None
 
-    def show_books(self, zone: str = "UTC") -> None:
-        """Put the books of the market's own floors among the events; it must hear the sequence from its beginning."""
+    def show_books(self, zone: str = "UTC", *, folder: Path | None = None, before: int = 1) -> None:
+        """Put the books of the market's own floors among the events; it must hear the sequence from its beginning.
+
+        With a folder it begins where states of these floors were kept there, if all that is wanted is from `before` on.
+        """
         if self.market.floors:
             from isocast.runtime.client.floor_books import FloorBooks  # noqa: PLC0415 - most markets have no floor
 
             codes = [floor.code for floor in self.market.floors]
-            self._books = FloorBooks(codes, self.market.timing.release_delay_ns, zone)
+            delay = self.market.timing.release_delay_ns
+            self._books = FloorBooks(codes, delay, zone, folder=folder, before=before)
+            if self._books.begins_with > 1:
+                self._start = self._books.begins_with
 
     # What it is ---------------------------------------------------------------------------------
 
@@ -531,6 +553,8 @@ class Listener:
                 )
                 opened.push_async_callback(seat.close)
                 seats.append(seat)
+                if self._start_at is not None:
+                    await seat.begin_at(self._start_at)
             opened.pop_all()
         return tuple(seats)
 
@@ -621,7 +645,9 @@ def wanted_stripes(
     return tuple(sorted(wanted)) or None
 
 
-def _candidates(market: Market, name: str | None, wanted: tuple[int, ...] | None) -> list[tuple[NodePlan, ...]]:
+def places_of_customers(
+    market: Market, name: str | None, wanted: tuple[int, ...] | None = None
+) -> list[tuple[NodePlan, ...]]:
     """The places of the customer of that name, or of each: first those that no `isocast up` starts."""
     customers = market.by_role(NodeRole.CUSTOMER)
     names = list(dict.fromkeys([plan.origin for plan in customers]))
@@ -659,13 +685,28 @@ def _join_point(start: Start | None, stripe: int, *, alone: bool) -> tuple[JoinP
         raise ConfigurationError("listen", "start", f"{first!r} is not a sequence number of 1 or more")
     if isinstance(start, str) and start in _POINTS:
         return _POINTS[start], 1
+    if _instant_of(start) is not None:
+        return JoinPoint.SEQUENCE, 1
     if isinstance(start, int) and 1 <= start <= MAX_NUMBER:
         if not alone:
             rule = f"{start} is a sequence of one stripe: choose a stripe, or give one for each, such as 0:{start},1:1"
             raise ConfigurationError("listen", "start", rule)
         return JoinPoint.SEQUENCE, start
-    points = ", ".join(_POINTS)
-    raise ConfigurationError("listen", "start", f"{start!r} is neither {points} nor a sequence from 1 on")
+    rule = f"{start!r} is neither {', '.join(_POINTS)} nor a sequence from 1 on nor a time such as 2026-03-02T14:30:00Z"
+    raise ConfigurationError("listen", "start", rule)
+
+
+def _instant_of(start: Start | None) -> int | None:
+    """The time at which to begin, in UTC if it names no zone; None for anything else."""
+    if not isinstance(start, str | datetime) or start in _POINTS:
+        return None
+    try:
+        instant = read_instant(start if isinstance(start, str) else start.isoformat())
+    except ValueError:
+        return None
+    if instant > time_ns():
+        raise ConfigurationError("listen", "start", f"{start} is in the future: nothing has been released up to then")
+    return instant
 
 
 def _sum(some: Iterable[NodeCounters]) -> NodeCounters:

@@ -33,7 +33,7 @@ from isocast.wire.door import MAX_BATCH, MAX_KEY, Accepted, Publish, Refused
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 from isocast.wire.opaque import OpaqueMessage, cut_opaque
 
-__all__ = ["DOOR_BYTES", "Batch", "PublishRefusedError", "Publisher", "SourceDoor"]
+__all__ = ["DOOR_BYTES", "Batch", "PublishRefusedError", "Publisher", "SourceDoor", "source_plans"]
 
 Batch: TypeAlias = "EventArray | bytes | bytearray | memoryview"
 """Events: an array of EVENT_DTYPE, or the bytes of one."""
@@ -42,6 +42,7 @@ ResultT = TypeVar("ResultT")
 
 DOOR_BYTES = 2 << 20
 """What a door reads ahead of what it has answered."""
+_NO_MATCH = "the answer does not match the request"
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _KEY_BYTES = 16
@@ -70,7 +71,7 @@ class Publisher:
         `source` may also be the name of its process in one stripe, such as nyse.s1: then others' symbols are refused.
         """
         self._market = market if isinstance(market, Market) else load_market(Path(market))
-        plans = _source_plans(self._market, source)
+        plans = source_plans(self._market, source)
         self.name = source
         """The source."""
         self.routes = core_routes(self._market)
@@ -263,17 +264,12 @@ class SourceDoor:
             here = self._visit or await self._connect()
             said += 1
             await here.send(Publish(tuple(messages)))
-            match await here.receive():
-                case Accepted(labels, repeated) if len(labels) == len(messages):
-                    # What we had to say twice ourselves may well have been taken the first time.
-                    self.repeated += repeated if said == 1 else 0
-                    return labels
-                case Refused(text):
-                    raise PublishRefusedError(f"{self._plan.name}: {text}")
-                case None:
-                    raise DoorError("the connection ended before the answer")
-                case _:
-                    raise DoorError("the answer does not match the request")
+            labels, repeated = await self._accepted(here)
+            if len(labels) != len(messages):
+                raise DoorError(_NO_MATCH)
+            # What we had to say twice ourselves may well have been taken the first time.
+            self.repeated += repeated if said == 1 else 0
+            return labels
 
         try:
             return await self._patiently(once)
@@ -306,7 +302,7 @@ class SourceDoor:
             labels, repeated = await self._patiently(self._next_answer)
             self._under_way.popleft()
         if len(labels) != len(said.messages):
-            raise DoorError(f"{self._plan.name}: the answer does not match the request")
+            raise DoorError(f"{self._plan.name}: {_NO_MATCH}")
         known = repeated if said.times == 1 else 0
         self.repeated += known
         return known
@@ -318,6 +314,10 @@ class SourceDoor:
             for said in self._under_way:
                 await here.send(Publish(said.messages))
                 said.times += 1
+        return await self._accepted(here)
+
+    async def _accepted(self, here: Visit) -> tuple[tuple[Label, ...], int]:
+        """The next answer: labels of messages, and how many of them were taken before."""
         match await here.receive():
             case Accepted(labels, repeated):
                 return labels, repeated
@@ -326,7 +326,7 @@ class SourceDoor:
             case None:
                 raise DoorError("the connection ended before the answer")
             case _:
-                raise DoorError("the answer does not match the request")
+                raise DoorError(_NO_MATCH)
 
     @contextmanager
     def _leaving_if_cancelled(self) -> Iterator[None]:
@@ -394,7 +394,7 @@ def stamped(events: EventArray, now: int) -> EventArray:
     return events
 
 
-def _source_plans(market: Market, name: str) -> tuple[NodePlan, ...]:
+def source_plans(market: Market, name: str) -> tuple[NodePlan, ...]:
     """The processes of a source in its stripes, or the one that is named."""
     found = market.processes_of(name) or tuple(filter(None, [market.by_name.get(name)]))
     if not found or not found[0].role.is_source:

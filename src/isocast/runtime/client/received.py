@@ -25,7 +25,7 @@ from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.names import InstrumentNames, decimals_of
 from isocast.wire.opaque import OpaqueMessage, is_opaque, read_opaque_or_none
-from isocast.wire.packets import ReleasedPacket
+from isocast.wire.packets import NO_SHUFFLE_KEY, ReleasedPacket
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +69,8 @@ class ReceivedMessage(NamedTuple):
     """When it was sent, by the sender's clock, which nobody checks."""
     token: int = 0
     """The token that ordered it: messages of one token share its number; 0 where not known."""
+    shuffle_key: bytes = NO_SHUFFLE_KEY
+    """Of that token: no single site chose it, so a program may shuffle by it. Zeros where not known."""
 
     def fields(self) -> dict[str, object]:
         """What JSON can carry: bytes that are UTF-8 as text, others as key_base64 and payload_base64."""
@@ -259,6 +261,7 @@ def received_messages(packet: ReleasedPacket, release_delay_ns: int) -> list[Rec
             release,
             one.sent,
             packet.token_number,
+            packet.shuffle_key,
         )
         for index, one in enumerate(found)
     ]

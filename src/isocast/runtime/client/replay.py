@@ -32,7 +32,7 @@ from isocast.terms.quantities import counted
 from isocast.wire.door import MAX_BATCH
 from isocast.wire.limits import MAX_PAYLOAD
 
-__all__ = ["FloorReport", "Replay", "ReplayReport", "progress_directory"]
+__all__ = ["Replay", "ReplayReport", "ReplayedFloor", "progress_directory"]
 
 Told: TypeAlias = "Callable[[ReplayReport], None]"
 
@@ -60,7 +60,7 @@ def progress_directory(market: Market) -> Path:
 
 
 @dataclass(slots=True)
-class FloorReport:
+class ReplayedFloor:
     """What one floor has published in one stripe, with what it had before."""
 
     source: str
@@ -78,7 +78,7 @@ class FloorReport:
 class ReplayReport:
     """How far a replay is."""
 
-    floors: list[FloorReport]
+    floors: list[ReplayedFloor]
     market_time: int = 0
     """The time of the newest event, in nanoseconds since 1970."""
     behind_s: float = 0.0
@@ -112,7 +112,9 @@ class ReplayReport:
 class _Floor:
     """One floor in one stripe: its door, the messages that wait for it, and its file of progress."""
 
-    def __init__(self, door: SourceDoor, identity: bytes, directory: Path, report: FloorReport, gather_ns: int) -> None:
+    def __init__(
+        self, door: SourceDoor, identity: bytes, directory: Path, report: ReplayedFloor, gather_ns: int
+    ) -> None:
         """`gather_ns` is how messages are to be cut, unless the file of progress says that they were cut otherwise."""
         self.door = door
         self.gather_ns = gather_ns
@@ -245,7 +247,7 @@ class Replay:
         for place, (feed, door) in enumerate(zip(feeds, self._doors, strict=True)):
             identity = feed.identity()
             for stripe, lane in door.lanes.items():
-                report = FloorReport(lane.name, stripe)
+                report = ReplayedFloor(lane.name, stripe)
                 self._lanes[place, stripe] = _Floor(lane, identity, directory, report, gathering(speed))
             digests = {stripe: self._lanes[place, stripe].report.digest for stripe in door.lanes}
             per_message = door.events_per_message

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from time import time_ns
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, NoReturn, Self, TypeAlias
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -215,6 +215,11 @@ class Trader:
     def __repr__(self) -> str:
         return f"<Trader at {self._http.place}>"
 
+    def __enter__(self) -> NoReturn:
+        raise TypeError("Trader is for programs with an event loop: use `async with`, or isocast.BlockingTrader")
+
+    def __exit__(self, *_: object) -> None: ...
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -287,23 +292,38 @@ class Trader:
 
             [{"side": "buy", "symbol": "ISO", "quantity": 100, "price": "10.05"}, ...]
 
-        What became of each, in their order: the order, or why this one was refused; the others stand. With client ids
-        of yours the call may be repeated after any failure.
+        What became of each, in their order: the order, or why this one was refused; the others stand. One that the
+        gateway cannot take now is sent again; when patience ends its reason is "unavailable", whether it was done is
+        not known, and the message names its client id. With client ids of yours the call may be repeated after any
+        failure.
         """
         requests = [order_of(self._own_id, one) for one in orders]
         found: list[TraderOrder | TraderRefusedError] = []
         for start in range(0, len(requests), _TOGETHER):
-            some = requests[start : start + _TOGETHER]
-            said = await self._http.post("/v1/orders/batch", {"orders": [request_fields(one) for one in some]})
+            found += await self._send_some(requests[start : start + _TOGETHER])
+        return found
+
+    async def _send_some(self, requests: Sequence[NewOrder]) -> list[TraderOrder | TraderRefusedError]:
+        """What became of each order of one request."""
+        found: dict[int, TraderOrder | TraderRefusedError] = {}
+        waiting, attempts = list(range(len(requests))), self._http.attempts()
+        while True:
+            some = [request_fields(requests[place]) for place in waiting]
+            said = await self._http.post("/v1/orders/batch", {"orders": some})
             with ReadingAnswer():
                 results = {int(one["index"]): one for one in said["results"]}
-                found += [self._result(request, results[index]) for index, request in enumerate(some)]
-        return found
+                found |= {place: self._result(requests[place], results[at]) for at, place in enumerate(waiting)}
+            waiting = [place for place in waiting if _is_unavailable(found[place])]
+            if not waiting or not await attempts.again():
+                return [found[place] for place in range(len(requests))]
 
     def _result(self, request: NewOrder, said: Mapping[str, Any]) -> TraderOrder | TraderRefusedError:
         if "error" in said:
             error = said["error"]
-            return TraderRefusedError(str(error["reason"]), str(error["message"]), str(error["field"] or ""))
+            reason, text = str(error["reason"]), str(error["message"])
+            if reason == Reason.UNAVAILABLE:
+                text = f"whether it was done is not known: ask again under the client id {request.client_id}: {text}"
+            return TraderRefusedError(reason, text, str(error["field"] or ""))
         return self._known_order(request.client_id, read_report(said["report"]))
 
     async def cancel(self, order: TraderOrder | str, quantity: int = 0, *, client_id: str | None = None) -> OrderReport:
@@ -356,7 +376,7 @@ class Trader:
             return [read_offer(one) for one in said["offers"]]
 
     async def take(self, offer: OpenOffer | int, quantity: int, *, client_id: str | None = None) -> TraderOrder:
-        """Take an open offer, or a part of it, at its price: the first in the sequence has it."""
+        """Take an open offer, or a part of it, at its price: the first to enter has it."""
         number = offer.offer if isinstance(offer, OpenOffer) else offer
         request = TakeRequest(self._own_id(client_id), number, _quantity(quantity, 1, "quantity"))
         return await self._entered("/v1/offers/take", request)
@@ -707,6 +727,10 @@ def _instant(until: datetime | str, field: str = "until") -> int:
 
 def _lot_number(lot: OpenLot | int) -> int:
     return lot.lot if isinstance(lot, OpenLot) else lot
+
+
+def _is_unavailable(became: TraderOrder | TraderRefusedError) -> bool:
+    return isinstance(became, TraderRefusedError) and became.reason == Reason.UNAVAILABLE
 
 
 def _id_of(order: TraderOrder | str) -> str:

@@ -25,7 +25,7 @@ from isocast.terms.errors import (
     TransportError,
 )
 
-__all__ = ["TradingHttp"]
+__all__ = ["Attempts", "TradingHttp"]
 
 _ASK_S: Final = 40.0
 """For one attempt: longer than a service thinks."""
@@ -45,7 +45,7 @@ class _Unanswered(Exception):  # noqa: N818 - becomes an error only when patienc
     """An attempt without an answer, or with one that asks for patience."""
 
 
-class _Attempts:
+class Attempts:
     """When to try again, and when to give up."""
 
     def __init__(self, patience_s: float) -> None:
@@ -106,6 +106,10 @@ class TradingHttp:
         """Where the service is."""
         return self._where.place
 
+    def attempts(self) -> Attempts:
+        """At something that may be asked again for as long as patience lasts."""
+        return Attempts(self._patience_s)
+
     # ---- requests
 
     async def get(self, path: str) -> dict[str, Any]:
@@ -125,7 +129,7 @@ class TradingHttp:
         self.close()
 
     async def _asked(self, method: str, path: str, body: Mapping[str, Any] | None, client_id: str) -> dict[str, Any]:
-        attempts, renewed = _Attempts(self._patience_s), False
+        attempts, renewed = self.attempts(), False
         while True:
             token = ""
             try:
@@ -241,7 +245,7 @@ class TradingHttp:
 
     async def watch(self, after: int) -> AsyncGenerator[dict[str, Any], None]:
         """Every report after a number, in order, each once; reconnects by itself and goes on where it was."""
-        attempts, renewed = _Attempts(self._patience_s), False
+        attempts, renewed = self.attempts(), False
         while True:
             token = ""
             try:
@@ -271,7 +275,7 @@ class TradingHttp:
             raise RemoteProtocolError(f"the trading service at {self.place} left out report {after + 1}")
         return number == after + 1
 
-    async def _stream(self, after: int, token: str, attempts: _Attempts) -> AsyncGenerator[dict[str, Any], None]:
+    async def _stream(self, after: int, token: str, attempts: Attempts) -> AsyncGenerator[dict[str, Any], None]:
         """The messages of one connection."""
         try:
             from websockets.asyncio.client import connect  # noqa: PLC0415 - of an extra

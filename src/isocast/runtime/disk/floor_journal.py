@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -26,7 +25,7 @@ from isocast.floor.corrections import correction_topic, decode_correction, signa
 from isocast.floor.events import Trade
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
 from isocast.floor.machine import Floor
-from isocast.floor.reporting import FloorReport, decode_report, report_topic
+from isocast.floor.reporting import FloorReport, report_topic, reported_state
 from isocast.floor.snapshot import unfold
 from isocast.floor.state import state_hash
 from isocast.floor.transcripts import transcript_of_step
@@ -144,7 +143,8 @@ def _messages(
     for header, source, sequence, _, message in JournalReader(where).opaque_messages(first_sequence):
         if reach is not None:
             reach(header.next_sequence)
-        yield header.token_number, header.instant, source, FloorMessage(sequence, message.topic, message.payload)
+        heard = FloorMessage(sequence, message.topic, message.payload, header.shuffle_key)
+        yield header.token_number, header.instant, source, heard
 
 
 def floors_of(where: Path) -> list[str]:
@@ -173,12 +173,10 @@ def _kept_state(where: Path, code: str, last_token: int | None) -> Standing | No
     floor = kept.follower.floor
     if kept.code != code or (last_token is not None and floor.token > last_token):
         return None
-    state, topic = state_hash(floor), report_topic(code)
     for _, _, _, message in _messages(where, None, kept.follower.sequence + 1):
-        with suppress(RemoteProtocolError):
-            part = decode_report(message.payload) if message.topic == topic else None
-            if part is not None and part.token == floor.token:
-                return kept if part.state == state else None
+        said = reported_state(code, floor.token, message.topic, message.payload)
+        if said is not None:
+            return kept if said == state_hash(floor) else None
     return None
 
 
@@ -212,7 +210,7 @@ class JournalFloor:
         return self._follower.floor
 
     def steps(self, last_token: int | None = None, reach: Reach | None = None) -> Iterator[FloorStep]:
-        """The floor's tokens one after the other, up to one, that included."""
+        """The floor's tokens one after the other, up to one, that included; not one of which a part is missing."""
         for *_, step in self._heard(last_token, reach):
             if step is not None:
                 yield step
@@ -251,7 +249,8 @@ class JournalFloor:
             except LocalProtocolError as reason:
                 raise JournalError(str(self._where), f"sequence {message.sequence:,}: {reason}") from reason
             yield followed, _step_in(news)
-        yield followed, _step_in(followed.finish())
+        if self._is_over():
+            yield followed, _step_in(followed.finish())
 
     def followed(self) -> ConfirmationFollower:
         """The floor where it is computed from, before anything is read."""
@@ -263,6 +262,8 @@ class JournalFloor:
     def _behind(self, reach: Reach | None) -> Iterator[tuple[int, int, NodeId, FloorMessage]]:
         """The messages that are not in the state that it begins with."""
         for one in _messages(self._where, reach, self._follower.sequence + 1):
+            if one[-1].sequence >= self.next_sequence:
+                return  # Written since; a token that is not over here may be by now.
             if one[0] > self.begun_at:
                 yield one
 
@@ -283,7 +284,19 @@ class JournalFloor:
             except LocalProtocolError as reason:
                 raise JournalError(str(self._where), f"sequence {message.sequence:,}: {reason}") from reason
             yield token, instant, source, message, step
-        yield 0, 0, None, None, self._follower.finish()
+        yield 0, 0, None, None, self._follower.finish() if self._is_over() else None
+
+    def _is_over(self) -> bool:
+        """Whether the journal has all of the token that has begun: a part of its events would enter in another order.
+
+        A site's journal says how many messages a token has; where a line was written down, a later token tells.
+        """
+        token = self._follower.open_token
+        blocks = JournalReader(self._where).blocks(self._follower.sequence, self.next_sequence - 1)
+        headers = (block.header for block in blocks)
+        return token is not None and any(
+            header.token_number > token or header.place + header.messages == header.token_count for header in headers
+        )
 
     def verify(self, reach: Reach | None = None, rosters: Sequence[Roster] = ()) -> FloorVerdict:
         """Compute every trade again, compare it with what the floor's arbiters have reported, and judge all of it.

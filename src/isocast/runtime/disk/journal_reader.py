@@ -26,7 +26,7 @@ from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader
 from isocast.wire.journal_blocks import BlockView, JournalMessage, ReleasedBlock, encode_block
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NUMBER
 from isocast.wire.opaque import OpaqueMessage, is_opaque, read_opaque_or_none
-from isocast.wire.packets import SHORT_DIGEST_BYTES, ReleasedPacket, payload_digest
+from isocast.wire.packets import ReleasedPacket, payload_digest
 
 __all__ = [
     "UNKNOWN_SOURCE",
@@ -326,24 +326,22 @@ def _walk(segment: Segment, summary: SegmentSummary) -> None:
 # Released messages between their two forms: REL packets on a line, blocks of a journal on disk and at doors.
 #
 # A receiver's block knows the labels, the place of each message in its token and the instant of its release. A line
-# carries none of these, so whoever writes down what a line brought leaves them open:
+# carries none of these, so whoever writes down what a line brought leaves them open. The shuffle key is in both forms.
 #
 # source        0, and as number the edge stripe's own, which has no holes either
 # digest        of the payload as it came, opened
 # token_count   the most that a token can have, as nobody said how many it had
 # place         messages of the token that this journal had before
-# shuffle_key   zeros
 # due           the token's instant plus Δ_A, but not later than the arrival: clocks of customers are their own affair
 
 
 UNKNOWN_SOURCE: NodeId = 0
 """Who published is not told to customers."""
 
-_NO_KEY = bytes(SHORT_DIGEST_BYTES)
 _SLICE = 512
 """Messages of one block at a door: 512 of 8,824 bytes are 4.5 MB, and a message there has at most 16."""
 
-_token_of = attrgetter("epoch", "token_number", "instant", "uncertified")
+_token_of = attrgetter("epoch", "token_number", "instant", "uncertified", "shuffle_key")
 
 
 def blocks_of(
@@ -351,7 +349,7 @@ def blocks_of(
 ) -> Iterator[ReleasedBlock]:
     """Consecutive messages as blocks, one for each token, to be appended to a journal that stands at `position`."""
     token_number, place = position.token_number, position.offset
-    for (epoch, number, instant, uncertified), group in groupby(packets, key=_token_of):
+    for (epoch, number, instant, uncertified, key), group in groupby(packets, key=_token_of):
         if number != token_number:
             token_number, place = number, 0
         released = list(group)
@@ -365,7 +363,7 @@ def blocks_of(
             due=min(instant + release_delay_ns, received_at),
             released_at=received_at,
             clock_bound_ns=clock_bound_ns,
-            shuffle_key=_NO_KEY,
+            shuffle_key=key,
             messages=[_message(packet) for packet in released],
             uncertified=uncertified,
         )
@@ -383,10 +381,11 @@ def packets_of(
     for block in blocks:
         header = block.header
         epoch, token, instant, marked = header.epoch, header.token_number, header.instant, header.uncertified
+        key = header.shuffle_key
         sequence = max(first, header.first_sequence)
         for _, _, _, payload in block.messages(first, last):
             yield ReleasedPacket(
-                stripe, epoch, sender, token, sequence, instant, stripe, sequence, 1, payload, b"", marked
+                stripe, epoch, sender, token, sequence, instant, stripe, sequence, 1, payload, b"", marked, key
             )
             sequence += 1
 

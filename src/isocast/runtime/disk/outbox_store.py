@@ -23,8 +23,9 @@ from isocast.ring.effects import OutboxAppended, OutboxFreed, Record
 from isocast.ring.source import OutboxState
 from isocast.runtime.disk.records import RecordKind, outgoing_frame, read_freed, read_outgoing, record_frames
 from isocast.runtime.disk.snapshots import OutboxSnapshot, outbox_snapshot, read_outbox_snapshot
-from isocast.runtime.disk.store import Frame, Location, Store
+from isocast.runtime.disk.store import Store
 from isocast.runtime.disk.store_marker import Past, StoreCounters, StoreIdentity, StoreRole, boot_id
+from isocast.runtime.disk.store_segments import Frame, Location
 from isocast.runtime.market.model import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import Label, NodeId

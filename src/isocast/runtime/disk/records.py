@@ -36,7 +36,7 @@ from isocast.ring.effects import (
 )
 from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.token import run_digest
-from isocast.runtime.disk.store import Frame
+from isocast.runtime.disk.store_segments import Frame
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.codec import decode, encode

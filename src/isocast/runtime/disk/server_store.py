@@ -14,8 +14,9 @@ from isocast.ring.effects import BallotChosen, Record, RingDecided
 from isocast.runtime.disk.outbox_store import NodeStore, nothing_loose
 from isocast.runtime.disk.records import RecordKind, read_ballot, read_decided, record_frames
 from isocast.runtime.disk.snapshots import read_server_snapshot, server_snapshot
-from isocast.runtime.disk.store import Frame, Location, Store
+from isocast.runtime.disk.store import Store
 from isocast.runtime.disk.store_marker import Past, StoreIdentity, StoreRole, boot_id
+from isocast.runtime.disk.store_segments import Frame, Location
 from isocast.runtime.market.model import Durability, StoreSettings
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError, StoreError
 from isocast.terms.ids import NO_EPOCH

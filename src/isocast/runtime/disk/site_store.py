@@ -43,8 +43,9 @@ from isocast.runtime.disk.records import (
     verify_entry,
 )
 from isocast.runtime.disk.snapshots import SiteSnapshot, read_site_snapshot, site_snapshot
-from isocast.runtime.disk.store import Frame, Location, Store, StoredFrame
+from isocast.runtime.disk.store import Store
 from isocast.runtime.disk.store_marker import Past, StoreIdentity, StoreRole, boot_id, sync_directory
+from isocast.runtime.disk.store_segments import Frame, Location, StoredFrame
 from isocast.runtime.market.model import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import NO_EPOCH, Epoch

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from isocast.reformation.forming import ServerState
 from isocast.ring.ledger import Checkpoint
 from isocast.runtime.disk.records import RecordKind, read_ring, ring_bytes
-from isocast.runtime.disk.store import Frame
+from isocast.runtime.disk.store_segments import Frame
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Epoch
 from isocast.wire.packets import NewRing

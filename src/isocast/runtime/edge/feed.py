@@ -23,7 +23,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from isocast.feeds.days import DayClock, check_zone, day_at, midnight_ns
+from isocast.feeds.days import DayClock, day_at, midnight_ns
 from isocast.feeds.itch_writer import TRADE_BYTES, ItchWriter, plain_trades
 from isocast.feeds.mold import MoldRequest, SessionEnd, message_places, packetise, session_name
 from isocast.feeds.outcomes import FeedLog
@@ -31,6 +31,7 @@ from isocast.feeds.release_stamps import stamp_release
 from isocast.floor.printing import FirstPrints
 from isocast.terms.errors import FeedError
 from isocast.terms.market import EventKind
+from isocast.terms.zones import zone_of
 from isocast.wire.events import EVENT_DTYPE, EventArray
 from isocast.wire.limits import EVENT_BYTES
 
@@ -400,7 +401,7 @@ class EdgeFeed:
 
         `floors` are the market's own, whose trades may be in the sequence twice: the first counts, within a day.
         """
-        check_zone(zone)
+        zone_of(zone)
         self.stripes = tuple(stripes)
         self._split = split
         self._root = directory

@@ -163,14 +163,19 @@ class Fetcher:
             log.info("door answers again", server=name)
 
     async def _answer(self, wanted: FetchRange | FetchSnapshot) -> RangeArrived | SnapshotArrived:
+        if isinstance(wanted, FetchRange):
+            return await self.range_of(wanted)
         here = self._visits.get(wanted.server) or await self._visit(wanted.server)
-        if isinstance(wanted, FetchSnapshot):
-            await here.send(SnapshotWanted())
-            async with asyncio.timeout(_SILENCE_S):
-                found = await self._snapshot(here, wanted.server)
-            events_view(found.events)
-            stripe, following = self._context.stripe, found.next_sequence
-            return SnapshotArrived(wanted.server, LatestSnapshot(stripe, following, following, 0, found.events))
+        await here.send(SnapshotWanted())
+        async with asyncio.timeout(_SILENCE_S):
+            found = await self._snapshot(here, wanted.server)
+        events_view(found.events)
+        stripe, following = self._context.stripe, found.next_sequence
+        return SnapshotArrived(wanted.server, LatestSnapshot(stripe, following, following, 0, found.events))
+
+    async def range_of(self, wanted: FetchRange) -> RangeArrived:
+        """The door's answer, of which parts are fed before; an exception where there is none."""
+        here = self._visits.get(wanted.server) or await self._visit(wanted.server)
         await here.send(RangeWanted(wanted.first, wanted.last))
         packets: list[ReleasedPacket] = []
         size = unpaid = 0
@@ -715,11 +720,19 @@ class CustomerHost:
     def catch_up(self) -> None:
         """There is room: go on with the first message that found none."""
         if self._behind_from and not self._stopped:
-            state = CustomerState(self._behind_from)
+            self.begin_with(self._behind_from)
             self._behind_from = 0
-            node = self._context.plan.node
-            self.machine = self.driver.machine = Customer(node, self._settings, state, self._proofs)
             self.driver.rearm()
+
+    def begin_with(self, sequence: int) -> None:
+        """Take a machine that begins there."""
+        plan, state = self._context.plan, CustomerState(sequence)
+        self.machine = self.driver.machine = Customer(plan.node, self._settings, state, self._proofs)
+
+    @property
+    def doors(self) -> tuple[NodeId, ...]:
+        """Where it asks for what is past, the last resorts behind the others."""
+        return *self._settings.servers, *self._settings.last_resorts
 
     # Life ---------------------------------------------------------------------------------------
 

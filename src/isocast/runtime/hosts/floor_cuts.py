@@ -105,24 +105,30 @@ class FloorCuts:
     # The file ---------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        again = [
+        rows = [
             [
-                one.token,
-                one.instant,
-                one.following,
-                [[*message[:2], message[2].hex(), message[3]] for message in one[3]],
+                again.token,
+                again.instant,
+                again.following,
+                [
+                    [one.sequence, one.topic, one.payload.hex(), one.shuffle_key.hex(), one.site]
+                    for one in again.messages
+                ],
             ]
-            for one in self._again.values()
+            for again in self._again.values()
         ]
-        rows = {"keep": self.keep, "reached": self._reached, "lost": self._lost, "again": again}
-        replace_file(self._path, json.dumps(rows).encode())
+        record = {"keep": self.keep, "reached": self._reached, "lost": self._lost, "again": rows}
+        replace_file(self._path, json.dumps(record).encode())
 
     def _read(self, rows: dict[str, Any]) -> None:
         try:
             self.keep, self._reached = rows["keep"], rows["reached"]
             self._lost = [(first, following) for first, following in rows["lost"]]
             for token, instant, following, messages in rows["again"]:
-                kept = [FloorMessage(at, topic, bytes.fromhex(raw), site) for at, topic, raw, site in messages]
+                kept = [
+                    FloorMessage(at, topic, bytes.fromhex(raw), bytes.fromhex(key), site)
+                    for at, topic, raw, key, site in messages
+                ]
                 self._again[token] = TokenAgain(token, instant, following, tuple(kept))
         except (KeyError, TypeError, AttributeError) as reason:
             raise ValueError("no record of what a floor lost") from reason

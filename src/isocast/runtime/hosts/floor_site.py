@@ -240,24 +240,24 @@ class FloorSite:
             is_known = sequence < self._expected or header.token_number <= self.arbiter.token
             if is_known or self._cuts.has_lost(sequence):
                 continue
-            for message in self._of_floor(sequence, payload):
+            for message in self._of_floor(sequence, payload, header.shuffle_key):
                 self._keep(header, message)
         self._expected = header.next_sequence
         is_lost = self._cuts.has_lost(header.next_sequence - 1)
         if header.place + header.messages == header.token_count and not is_lost:
             self._complete = header.token_number
 
-    def _of_floor(self, sequence: int, payload: bytes) -> list[FloorMessage]:
+    def _of_floor(self, sequence: int, payload: bytes, key: bytes) -> list[FloorMessage]:
         """What a message of the sequence has for this floor."""
         code, topics = self.table.code, (self.arbiter.floor.topic, self._report_topic, self._correction_topic)
         if is_opaque(payload):
             return [
-                FloorMessage(sequence, message.topic, message.payload, _site_of(message.key))
+                FloorMessage(sequence, message.topic, message.payload, key, _site_of(message.key))
                 for message in read_opaque_or_none(payload) or ()
                 if message.topic in topics
             ]
         if is_on_tape(code, payload):
-            return [FloorMessage(sequence, tape_topic(code), payload)]
+            return [FloorMessage(sequence, tape_topic(code), payload, key)]
         return []
 
     def _keep(self, header: BlockHeader, message: FloorMessage) -> None:
@@ -296,7 +296,7 @@ class FloorSite:
         messages = [
             message
             for place, payload in enumerate(self._opened(entry, count) if count else ())
-            for message in self._of_floor(token.first_sequence + place, payload)
+            for message in self._of_floor(token.first_sequence + place, payload, entry.shuffle_key)
         ]
         later = self._heard.pop(number, _Release(token.instant, []))
         self._heard[number] = _Release(token.instant, [*messages, *later.messages])

@@ -25,9 +25,9 @@ from isocast.ring.notary import Notary
 from isocast.runtime.disk.store_marker import StoreIdentity
 from isocast.runtime.hosts.driver import Driver, Host
 from isocast.runtime.hosts.roster_following import RosterFollowing, RosterPlace
-from isocast.runtime.market.key_files import MarketKeys, brought_core_key, load_keys
+from isocast.runtime.market.key_files import MarketKeys, brought_core_keys, load_keys
 from isocast.runtime.market.model import ClockSource, DelayModel, Market, NodePlan, NodeRole
-from isocast.runtime.market.roster_files import NewsReader, load_identity
+from isocast.runtime.market.roster_files import KeysCounting, NewsReader, load_identity
 from isocast.runtime.market.tls_files import read_status_token
 from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.runtime.net.clock import SystemClock, become_punctual
@@ -125,9 +125,9 @@ class Context:
         """Know what the newest roster brings: another key of this node, another key of the core."""
         self._take_key()
         core, book = self.keys.core_keys, self.keys.book
-        secret = None if core is None or book is None else brought_core_key(self.market, self.plan, book.newest)
-        if core is not None and secret is not None and core.expect(secret):
-            self.log.warning("hears another core key", key=secret.fingerprint)
+        brought = None if core is None or book is None else brought_core_keys(self.market, self.plan, book.newest)
+        if core is not None and brought is not None and core.expect(brought.newest, brought.before):
+            self.log.warning("hears another core key", key=brought.newest.fingerprint)
 
     def _turn_core(self) -> None:
         """A roster is in force: speak by the core key that it brought."""
@@ -190,7 +190,7 @@ class Context:
         """The stripe that this process serves."""
         return self.plan.stripes[0]
 
-    def notary(self) -> Notary:
+    def notary(self, counting: KeysCounting = KeysCounting.AT_TOKEN) -> Notary:
         """Signs as this node, and judges what others signed; a market without identities has none of it."""
         keys, market = self.keys, self.market
         book = keys.book
@@ -198,7 +198,7 @@ class Context:
             return Notary()
         name = book.newest.market
         signer = None if keys.identity is None else IdentitySigner(keys.identity, name, book, keys.followers)
-        verifier = RosterVerifier(name, NewsReader(market, book))
+        verifier = RosterVerifier(name, NewsReader(market, book, counting))
         receipts = market.signs_receipts(self.stripe)
         return Notary(signer, verifier, receipts=receipts, refused=self.counters.refused_signatures)
 

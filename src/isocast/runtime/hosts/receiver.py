@@ -161,7 +161,8 @@ class ReceiverHost:
         self._restore_released(self.store.state)
         following, prover = self.journal.position.next_sequence, line_prover(context)
         self.line = LineSender(plan.node, self._stripe, context.heartbeat_ns, following, prover)
-        self._channels = context.channels(plan.node, node_keys(context, core=True))
+        keys = replace(node_keys(context, core=True), seals=self._chain or self._opener)
+        self._channels = context.channels(plan.node, keys)
         opened.callback(self._channels.close)
         self.machine = self._machine(self.store.state)
         for site in convicted_before(context, self.machine.receiver.court):

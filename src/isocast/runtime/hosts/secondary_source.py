@@ -28,10 +28,10 @@ from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.hosts.publish_door import OutboxGuard, PublishDoor, PublishError, tell_outbox
 from isocast.runtime.market.founding import begun
+from isocast.runtime.market.routes import insist_on_routes
 from isocast.runtime.net.channels import NodeKeys
 from isocast.runtime.net.door import DoorError, Visit
 from isocast.runtime.net.door_keys import publish_visitor
-from isocast.runtime.net.impairment import insist_on_routes
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError
 from isocast.terms.ids import Label, source_id

@@ -30,8 +30,9 @@ from isocast.runtime.hosts.process import Context
 from isocast.runtime.hosts.publish_door import OutboxGuard, PublishDoor, PublishError, SourceStopsError, tell_outbox
 from isocast.runtime.market.founding import begun
 from isocast.runtime.market.model import Reveal
+from isocast.runtime.market.roster_files import KeysCounting
+from isocast.runtime.market.routes import insist_on_routes
 from isocast.runtime.net.channels import NodeKeys
-from isocast.runtime.net.impairment import insist_on_routes
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
 from isocast.security.chains import ChainSealer
 from isocast.terms.errors import StoreError
@@ -94,15 +95,28 @@ class SourceHost:
         )
         opened.callback(self.store.close)
         own = source_id(plan.number, self.store.incarnation)
+        self._insist_on_seals(own)
         chain = self._chain(own)
         sealer = chain or (context.keys.sealer(plan.number) if market.seal else None)
         seal = None if sealer is None else sealer.seal
-        self.machine = PrimarySource(
-            own, market.ring_settings(context.stripe), self.store.state, seal, context.notary(), chain
-        )
+        notary = context.notary(KeysCounting.NOT_REPLACED)
+        self.machine = PrimarySource(own, market.ring_settings(context.stripe), self.store.state, seal, notary, chain)
         self._channels = context.channels(own, NodeKeys(context.keys.core_ring()))
         opened.callback(self._channels.close)
         self.driver: Driver[PublishRequested, SourceHostEffect] = context.driver(self.machine, self, self._channels)
+
+    def _insist_on_seals(self, own: NodeId) -> None:
+        """What waits in the outbox must open: rosters hand on so many core keys, and this source may have been away."""
+        keys, stripe = self._context.keys, self._context.stripe
+        chained = self._context.market.reveal is Reveal.CHAIN
+        opener = keys.chain_opener(stripe) if chained else keys.opener()
+        held = self.store.state.messages.items() if self._context.market.seal else ()
+        lost = [number for number, (_, sealed) in held if not opener.knows(stripe, (own, number), sealed)]
+        if lost:
+            why = f"messages {lost[0]} to {lost[-1]} are sealed with a core key that no roster hands on any more"
+            self.store.renounce(why)
+            rule = f"{why}: start the source again, and it begins a new incarnation; publish what they were again"
+            raise StoreError(str(self._context.directory / "outbox"), rule)
 
     def _chain(self, own: NodeId) -> ChainSealer | None:
         """The keys that this source discloses, if it does: their seed lies beside the outbox."""

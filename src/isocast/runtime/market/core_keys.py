@@ -3,17 +3,19 @@
 A new roster may bring another core key. From the moment on that a node knows the roster it hears both; it speaks by
 the new one as soon as the roster is in force, or somebody else has spoken by it, whichever comes first. So nobody is
 ever unheard by whoever knows the roster, and no instant has to be agreed on. The key before is heard for a minute
-more, and then forgotten. The tag keys of sources change over with it: they are made of the source's own key and of the
-core key that a roster brought.
+more, and then forgotten. The tag keys of sources change over with it, and so do the seals of their payloads: both are
+made of the source's own key and of the core key that a roster brought. What was sealed before the change still opens,
+by the core keys that the newest roster hands on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Final, NoReturn
 
 from isocast.security.keys import CoreKeyring, SecretKey
+from isocast.security.sealing import Generations
 from isocast.terms.ids import NodeId, source_id, without_incarnation
 
 __all__ = ["FORMER_S", "CoreKeys", "TurningKeyring"]
@@ -32,10 +34,12 @@ class CoreKeys:
         clock: Callable[[], float] = monotonic,
         *,
         first: SecretKey | None = None,
+        handed_on: Sequence[SecretKey] = (),
     ) -> None:
         """`former`: what others may still speak by when this node starts; `clock` in seconds.
 
-        `first`: the key that no roster brought, if this node knows it.
+        `first`: the key that no roster brought, if this node knows it. `handed_on`: the keys before that the newest
+        roster brings besides.
         """
         self.current = current
         self._first = first
@@ -44,19 +48,25 @@ class CoreKeys:
         self._clock = clock
         self._until = clock() + FORMER_S
         self._rings: list[TurningKeyring] = []
+        self._handed_on = tuple(handed_on)
+        self.seals = Generations()
+        """Of the sources' payloads."""
+        self._turn_seals()
 
     @property
     def newest(self) -> SecretKey:
         """Of the newest roster that is known: doors of the core are opened by it."""
         return self._other if self._is_newer and self._other is not None else self.current
 
-    def expect(self, secret: SecretKey) -> bool:
-        """Hear another key from now on; False for one that is known."""
+    def expect(self, secret: SecretKey, handed_on: Sequence[SecretKey] = ()) -> bool:
+        """Hear another key from now on; False for one that is known. `handed_on`: what its roster brings besides."""
         if secret in (self.newest, self.current):
             return False
         if self._is_newer:
             self.turn()  # Two rosters came at once: the one between is what the others speak by.
         self._other, self._is_newer = secret, True
+        self._handed_on = tuple(handed_on)
+        self._turn_seals()
         for ring in self._rings:
             ring.renew()
         return True
@@ -67,8 +77,15 @@ class CoreKeys:
             return
         self.current, self._other, self._is_newer = self._other, self.current, False
         self._until = self._clock() + FORMER_S
+        self._turn_seals()
         for ring in self._rings:
             ring.renew()
+
+    def _turn_seals(self) -> None:
+        """Open by whatever is known, for as long as this node runs, and seal by what it speaks by."""
+        keys = (*self._handed_on, *(() if self._other is None else (self._other,)))
+        known = [key for key in map(self.generation, keys) if key is not None]
+        self.seals.turn(known, self.generation(self.current))
 
     def other(self) -> SecretKey | None:
         """What is heard besides the key by which this node speaks; None once that is over."""
@@ -79,7 +96,7 @@ class CoreKeys:
         return self._other
 
     def generation(self, key: SecretKey) -> SecretKey | None:
-        """What a core key adds to the tags of sources: nothing, if it is what the market began with."""
+        """What a core key adds to tags and seals of sources: nothing, if it is what the market began with."""
         return None if key == self._first else key
 
     @property

@@ -236,10 +236,10 @@ def _edge(values: Values, here: Path, slot: int) -> EdgeTable | None:
 def _check_edge(values: Values, mode: str) -> None:
     if not values.text("plan"):
         return
-    from isocast.feeds.days import check_zone  # noqa: PLC0415 - numpy comes with it, which most nodes do without
+    from isocast.terms.zones import zone_of  # noqa: PLC0415 - numpy comes with it, which most nodes do without
 
     try:
-        check_zone(values.text("zone"))
+        zone_of(values.text("zone"))
     except ConfigurationError as reason:
         values.fault("zone", reason.rule)
     if mode == NetworkMode.FANOUT:

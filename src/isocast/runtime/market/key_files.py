@@ -23,7 +23,7 @@ from hmac import compare_digest
 from pathlib import Path
 from secrets import token_bytes
 from time import time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from isocast.runtime.market.core_keys import CoreKeys
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
@@ -54,16 +54,16 @@ from isocast.runtime.market.secret_files import (
     create_secret,
     read_secret,
 )
-from isocast.runtime.market.subscription import Subscription, subscription_of
-from isocast.security.group_keys import open_core_key
+from isocast.security.group_keys import former_core_keys, open_core_key
 from isocast.security.identities import Identity
 from isocast.security.keys import CoreKeyring, EdgeKeyring, SecretKey
 from isocast.security.roster import Roster, RosterBook
-from isocast.security.sealing import SALT_BYTES, Opener, Sealer
+from isocast.security.sealing import SALT_BYTES, Generations, Opener, Sealer
 from isocast.terms.errors import ConfigurationError, RosterError
 from isocast.terms.ids import NodeId, is_guest
 
 if TYPE_CHECKING:
+    from isocast.runtime.market.subscription import Subscription
     from isocast.security.chains import ChainOpener, ChainSealer
 
 __all__ = [
@@ -71,9 +71,10 @@ __all__ = [
     "EDGE",
     "REGION",
     "REPAIR",
+    "BroughtKeys",
     "KeyFile",
     "MarketKeys",
-    "brought_core_key",
+    "brought_core_keys",
     "check_keys",
     "init_keys",
     "key_names",
@@ -313,24 +314,30 @@ class MarketKeys:
 
     def sealer(self, number: int) -> Sealer:
         """For the source of this number, whose key the node must hold; each has a salt of its own."""
-        return Sealer(self.sources[number], number, token_bytes(SALT_BYTES))
+        return Sealer(self.sources[number], number, token_bytes(SALT_BYTES), self._generations)
 
     def chain_sealer(self, source: NodeId, stripe: int, seed: bytes, sealed: Mapping[int, bytes]) -> ChainSealer:
         """For an incarnation of a source that discloses its keys; `sealed` is what its outbox holds."""
         from isocast.security.chains import ChainSealer  # noqa: PLC0415 - it imports the ring; who publishes does not
 
         number = source >> 32
-        return ChainSealer(self.sources[number], seed, source, stripe, token_bytes(SALT_BYTES), sealed)
+        salt = token_bytes(SALT_BYTES)
+        return ChainSealer(self.sources[number], seed, source, stripe, salt, sealed, self._generations)
 
     def chain_opener(self, stripe: int) -> ChainOpener:
         """For the messages of every source whose key the node holds, once their links are disclosed."""
         from isocast.security.chains import ChainOpener  # noqa: PLC0415 - as above
 
-        return ChainOpener(self.sources, stripe)
+        return ChainOpener(self.sources, stripe, self._generations)
 
     def opener(self) -> Opener:
         """For the messages of every source whose key the node holds."""
-        return Opener(self.sources)
+        return Opener(self.sources, self._generations)
+
+    @property
+    def _generations(self) -> Generations | None:
+        """Of seals; None where nobody signs, and so no roster brings any."""
+        return None if self.core_keys is None or self.book is None else self.core_keys.seals
 
 
 def load_keys(market: Market, plan: NodePlan, subscription: Subscription | None = None) -> MarketKeys:
@@ -346,6 +353,8 @@ def load_keys(market: Market, plan: NodePlan, subscription: Subscription | None 
     if book is not None and book.newest.ephemeral and not (market.keys_directory / CORE).exists():
         names = [name for name in names if name != CORE]
     if market.subscriptions.enabled and plan.role is NodeRole.CUSTOMER:
+        from isocast.runtime.market.subscription import subscription_of  # noqa: PLC0415 - most markets sell nothing
+
         subscription = subscription or subscription_of(market, plan)
         if is_guest(plan.node) and not (market.keys_directory / EDGE).exists():
             names.remove(EDGE)
@@ -374,29 +383,41 @@ def _core_keys(market: Market, plan: NodePlan, book: RosterBook | None, first: S
     """The core key of the newest roster, or the file's where none has brought one; and the one before."""
     if book is None or not book.newest.ephemeral:
         return None if first is None else CoreKeys(first, first=first)
-    current = brought_core_key(market, plan, book.newest)
-    if current is None:
+    brought = brought_core_keys(market, plan, book.newest)
+    if brought is None:
         where, serial = str(market.keys_directory / ROSTER), book.newest.serial
         rule = f"roster {serial} has no core key for {plan.origin}: isocast keys rotate {plan.origin} asks for one"
         raise ConfigurationError(where, "roster", rule)
+    if brought.before:
+        return CoreKeys(brought.newest, brought.before[0], first=first, handed_on=brought.before)
     before: Roster | None = book.newest
     while before is not None and before.ephemeral == book.newest.ephemeral:
         before = book.of_serial(before.serial - 1)
     if before is None or not before.ephemeral:
-        return CoreKeys(current, first, first=first)
-    return CoreKeys(current, brought_core_key(market, plan, before), first=first)
+        return CoreKeys(brought.newest, first, first=first)
+    # Of a roster that handed nothing on, since an older version made it.
+    found = brought_core_keys(market, plan, before)
+    return CoreKeys(brought.newest, None if found is None else found.newest, first=first)
 
 
-def brought_core_key(market: Market, plan: NodePlan, roster: Roster) -> SecretKey | None:
-    """The core key that a roster brings a node; None if it brings none, or none to the keys that are here."""
+class BroughtKeys(NamedTuple):
+    """The core keys that a roster brings a node."""
+
+    newest: SecretKey
+    before: tuple[SecretKey, ...]
+    """What it hands on, the newest first."""
+
+
+def brought_core_keys(market: Market, plan: NodePlan, roster: Roster) -> BroughtKeys | None:
+    """The core keys that a roster brings a node; None if it brings none, or none to the keys that are here."""
     for name in (identity_file(plan.origin), next_identity_file(plan.origin)):
         path = market.keys_directory / name
         try:
             found = open_core_key(roster, Identity(read_secret(path))) if path.exists() else None
+            if found is not None:
+                return BroughtKeys(found, former_core_keys(roster, found))
         except RosterError as error:
             raise ConfigurationError(str(market.keys_directory / ROSTER), "roster", str(error)) from None
-        if found is not None:
-            return found
     return None
 
 

@@ -250,6 +250,11 @@ class KeysCounting(Enum):
 
     The two sides change over one after the other, and each may be a roster behind.
     """
+    NOT_REPLACED = auto()
+    """Without a token also those of older rosters that nothing has replaced, for a source.
+
+    It votes for no ring, but has to know the one that it finds: signed when it was formed, rosters ago perhaps.
+    """
 
 
 class NewsReader:
@@ -287,14 +292,18 @@ class NewsReader:
         """As the book has it, if it is one of those that count."""
         if self._looks_unasked:
             self._look(_LOOK_S)
-        before_newest = token_number is None and serial == self._book.newest.serial - 1
-        if self._counting is KeysCounting.TWO_NEWEST and before_newest:
-            token_number = 0
         if serial > self._book.newest.serial:
             self._look(_HURRY_S)
-        found = self._book.key_of(node, serial, token_number, stripe, settled=settled)
-        is_replaced = self._counting is KeysCounting.NEWEST and found != self._book.newest.public_of(node, stripe)
-        return None if is_replaced else found
+        at, counting = token_number, self._counting
+        older = counting is KeysCounting.NOT_REPLACED
+        if token_number is None and (older or (counting is KeysCounting.TWO_NEWEST and self._is_before_newest(serial))):
+            at = 0
+        found = self._book.key_of(node, serial, at, stripe, settled=settled)
+        insists = counting is KeysCounting.NEWEST or (older and token_number is None)
+        return None if insists and found != self._book.newest.public_of(node, stripe) else found
+
+    def _is_before_newest(self, serial: int) -> bool:
+        return serial == self._book.newest.serial - 1
 
     def _look(self, pause_s: float) -> None:
         """Unless it has looked within so long."""

@@ -32,7 +32,7 @@ from isocast.runtime.market.roster_files import (
 )
 from isocast.runtime.market.secret_files import create_secret, read_secret, replace_file
 from isocast.runtime.market.tls_files import CA, certificate_digests, certificate_paths
-from isocast.security.group_keys import keeps_core_key, seal_core_key
+from isocast.security.group_keys import awaits_core_key, keeps_core_key, seal_core_key, wants_core_key
 from isocast.security.identities import (
     ED25519_BYTES,
     IDENTITY_BYTES,
@@ -62,6 +62,7 @@ __all__ = [
     "RosterWish",
     "Signer",
     "certified",
+    "certify",
     "lists_everybody",
     "load_root",
     "make_identities",
@@ -254,7 +255,8 @@ class RosterWish:
 def next_roster(market: Market, wish: RosterWish, now_ns: int, root: bytes = b"") -> Roster | None:
     """The roster after the one that is there, not signed yet; None if it would say the same.
 
-    `root` and `wish.revoke_key` are needed for the first.
+    Where it is to bring another core key, the root draws it (`certify`). `root` and `wish.revoke_key` are needed for
+    the first.
     """
     book = load_book(market) if has_roster(market) else None
     before = None if book is None else book.newest
@@ -266,8 +268,7 @@ def next_roster(market: Market, wish: RosterWish, now_ns: int, root: bytes = b""
     members = tuple([pinning.pinned(one) for one in _members(market, wish, asked, known, now_ns)])
     try:
         if before is None or book is None:
-            first = Roster(market.name, root, 1, members, wish.revoke_key, authorities=pinning.authorities())
-            return _with_core_key(first) if wish.new_core_key else first
+            return Roster(market.name, root, 1, members, wish.revoke_key, authorities=pinning.authorities())
         revoked = {said.public for said in book.revocations} if wish.keep_revocations else set()
         roster = replace(
             before,
@@ -282,14 +283,19 @@ def next_roster(market: Market, wish: RosterWish, now_ns: int, root: bytes = b""
         same = replace(roster, serial=before.serial, previous=before.previous) == before
         if same and not wish.new_core_key:
             return None
-        return roster if roster.ephemeral and not wish.new_core_key else _with_core_key(roster)
+        return wants_core_key(roster, before) if wish.new_core_key else roster
     except LocalProtocolError as error:
         raise ConfigurationError(str(market.keys_directory / ROSTER), "roster", str(error)) from None
 
 
-def _with_core_key(roster: Roster) -> Roster:
-    """With a core key that was drawn for it, and that nobody keeps."""
-    return seal_core_key(roster, token_bytes(IDENTITY_BYTES), token_bytes(IDENTITY_BYTES))
+def certify(roster: Roster, root: Identity, *, new_core_key: bool = False) -> bytes:
+    """The signed file of a roster, with the core key that the root draws for it where it awaits one.
+
+    LocalProtocolError for another root's. `new_core_key`: the first roster of a market brings one too.
+    """
+    if awaits_core_key(roster) or new_core_key:
+        roster = seal_core_key(roster, root, token_bytes(IDENTITY_BYTES))
+    return sign_roster(roster, root)
 
 
 def _members(
@@ -445,7 +451,9 @@ def renew_roster(market: Market, wish: RosterWish | None = None) -> Roster | Non
         if roster is None:
             return None
         root = load_root(market.keys_directory / ROOT, roster)
-    return None if roster is None else save_roster(market, sign_roster(roster, root))
+    if roster is None:
+        return None
+    return save_roster(market, certify(roster, root, new_core_key=wish.new_core_key))
 
 
 def replace_revoke_key(market: Market) -> Identity:

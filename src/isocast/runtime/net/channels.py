@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Protocol
 
 from isocast.runtime.market.core_keys import TurningKeyring
 from isocast.runtime.market.model import Market, NodePlan, NodeRole, SocketFilter
 from isocast.runtime.net.filters import Filter, FullBuffers, frame_filter
 from isocast.runtime.net.impairment import InboundImpairment
-from isocast.runtime.net.noise import Noise
 from isocast.runtime.net.sockets import (
     Endpoint,
     Inlet,
@@ -32,12 +32,24 @@ from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.codec import NO_MARKET, Keys, PacketKind, decode, encode, peek_kind
 from isocast.wire.frame import AUDIENCE, KIND_AT, SENDER_AT, Role, check_market
-from isocast.wire.packets import Data, Disclose, Packet, SourceChain
+from isocast.wire.packets import Data, Disclose, Packet, Repair, SourceChain
 
-__all__ = ["ON_A_LINE", "Channels", "LineOutlet", "NodeKeys", "Reception"]
-
+__all__ = ["ADDRESSES_MAX", "LOUD", "ON_A_LINE", "Channels", "LineOutlet", "NodeKeys", "Noise", "Reception"]
 
 # Frames to packets: everything that a socket gives is judged here, and only what is genuine and meant goes on.
+
+
+class Seals(Protocol):
+    """Whoever opens payloads of sources."""
+
+    def knows(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> bool:
+        """Whether a payload is of a generation of seals that is known here."""
+
+
+def _is_known(seals: Seals, packet: Packet) -> bool:
+    """Whether a message, or one that is sent again, could be opened here once it is due."""
+    message = packet.item if type(packet) is Repair else packet
+    return type(message) is not Data or seals.knows(message.stripe, message.label, message.payload)
 
 
 _SEALED = (PacketKind.REL, PacketKind.PROOF)
@@ -60,6 +72,8 @@ class Reception:
     ) -> None:
         """`kinds` are those that this role takes on this channel; `opener` reads what is sealed on a line."""
         self._opener = opener
+        self.seals: Seals | None = None
+        """Judges payloads of sources, where they are sealed and this role opens them."""
         self._stripe = stripe
         self._market = market
         self._own = own.to_bytes(8, "little")
@@ -73,7 +87,7 @@ class Reception:
     def packets(self, frames: Sequence[bytes]) -> list[Packet]:
         """What may be believed of a burst, in its order."""
         counters, keys, slots, own, stripe = self._counters, self._keys, self._slots, self._own, self._stripe
-        received, market, opener = counters.packets_received, self._market, self._opener
+        received, market, opener, seals = counters.packets_received, self._market, self._opener, self.seals
         taken: list[Packet] = []
         refused = self.refused = []
         size = 0
@@ -96,6 +110,10 @@ class Reception:
                     refused.append(place)
                     continue
                 packet = other
+            if seals is not None and not _is_known(seals, packet):
+                counters.authentication_failures += 1
+                refused.append(place)
+                continue
             if packet.stripe != stripe or frame[SENDER_AT] == own:
                 # Another stripe's, or an echo of our own: genuine, and nothing for us.
                 counters.unaddressed += 1
@@ -217,6 +235,8 @@ class NodeKeys:
     """Of a line that is sold."""
     opener: LineOpener | None = None
     """Of lines that are sold; None where they are not."""
+    seals: Seals | None = None
+    """Of sources' payloads; None where they are not sealed, or not opened."""
 
 
 @dataclass(slots=True)
@@ -384,6 +404,7 @@ class Channels:
         reception = Reception(
             channel, self._stripe, self._own, kinds, keys or {}, self._counters, self._market.id, opener
         )
+        reception.seals = self._keys.seals
         impairment = self._impairment(f"{channel.name}{len(self._ears)}") if self._impairment is not None else None
         self._ears.append(_Ear(channel, inlet, reception, impairment))
         return self._ears[-1]
@@ -561,3 +582,47 @@ _KIND_NAMES = {
 }
 _OF_SOURCES: tuple[type[Packet], ...] = (Data, Disclose, SourceChain)
 """What sources send, in a group of its own."""
+
+
+# ---- who sends what is refused
+
+
+ADDRESSES_MAX = 256
+"""Addresses that are remembered at once, some 50 kB."""
+NAMED_MAX = 8
+"""Addresses that status and metrics name."""
+LOUD = 1_000
+"""Refused datagrams in a second for which an address is worth an alarm; mistakes and restarts make a few."""
+
+
+class Noise:
+    """The refused datagrams of one node, by the address that they came from."""
+
+    def __init__(self) -> None:
+        """Nobody was refused yet."""
+        self._counts: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+
+    def note(self, origins: Sequence[tuple[str, int]], refused: Sequence[int]) -> None:
+        """Of a burst, what came from where, as (address, how many) in order; and which of it was refused, by place."""
+        counts = self._counts
+        at, end = -1, 0
+        address = ""
+        for place in refused:
+            while place >= end and at + 1 < len(origins):
+                at += 1
+                address, count = origins[at]
+                end += count
+            counts[address] = counts.get(address, 0) + 1
+        while len(counts) > ADDRESSES_MAX:
+            del counts[min(counts, key=counts.__getitem__)]
+
+    def loudest(self) -> dict[str, int]:
+        """The noisiest addresses, with all that was refused of them."""
+        return dict(nlargest(NAMED_MAX, self._counts.items(), key=lambda entry: entry[1]))
+
+    def fresh(self) -> dict[str, int]:
+        """Addresses of which many datagrams were refused since this was last asked; once a second is meant."""
+        grown = {address: count - self._told.get(address, 0) for address, count in self._counts.items()}
+        self._told = dict(self._counts)
+        return {address: count for address, count in grown.items() if count >= LOUD}

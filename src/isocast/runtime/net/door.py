@@ -145,7 +145,7 @@ class Visit:
         raise DoorError("the connection ended" if message is None else f"unexpected message {type(message).__name__}")
 
     def leave(self) -> None:
-        """End the connection without waiting: answers that are under way are nobody's any more."""
+        """End the connection without waiting: answers that are under way are dropped."""
         self._writer.close()
 
     async def close(self) -> None:
@@ -198,7 +198,7 @@ class Door:
         self._server = await asyncio.start_server(self._enter, address, port, limit=1 << 20)
 
     async def close(self) -> None:
-        """Send everybody away, and whoever comes in at this moment."""
+        """Close every connection, and those that come in at this moment."""
         self._is_closed = True
         if self._server is not None:
             self._server.close()

@@ -14,7 +14,6 @@ __all__ = [
     "arm_timer",
     "create_timer",
     "forbid_dumps",
-    "is_dumpable",
     "keep_freed_memory",
     "read_kernel_clock",
     "set_timer_slack",
@@ -26,7 +25,6 @@ _TFD_FLAGS = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
 _ABSOLUTE_AND_CANCEL_ON_SET = 3
 
 _PR_SET_PDEATHSIG = 1
-_PR_GET_DUMPABLE = 3
 _PR_SET_DUMPABLE = 4
 _PR_SET_TIMERSLACK = 29
 
@@ -108,14 +106,6 @@ def forbid_dumps() -> bool:
         return bool(_libc.prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0) == 0)
     except AttributeError:
         return False
-
-
-def is_dumpable() -> bool:
-    """Whether a debugger of the same user may read this process's memory."""
-    try:
-        return bool(_libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 0)
-    except AttributeError:
-        return True
 
 
 def signal_at_parents_end(number: int) -> bool:

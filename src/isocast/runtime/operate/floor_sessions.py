@@ -10,11 +10,10 @@ from __future__ import annotations
 from datetime import date, timedelta
 from typing import NamedTuple
 
-from isocast.feeds.days import day_at
+from isocast.feeds.days import day_at, exchange_calendars
 from isocast.floor.events import Phase, Schedule
 from isocast.runtime.market.floors import FloorHours, FloorTable
 from isocast.terms.errors import ConfigurationError
-from isocast.terms.quantities import suggestion
 from isocast.terms.zones import DAY_NS, day_number, zone_of
 
 __all__ = ["SessionDay", "session_day", "today"]
@@ -83,13 +82,4 @@ def _by_calendar(code: str, name: str, day: date) -> tuple[int, int] | None:
 
 
 def _calendar(code: str, name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - of a package without types
-    try:
-        import exchange_calendars as exchanges  # noqa: PLC0415 - a second, for those who want it
-    except ImportError:
-        rule = "needs the Python package exchange-calendars: pip install 'isocast[calendars]'"
-        raise ConfigurationError("market", f"floor.{code}.calendar", rule) from None
-    known = exchanges.get_calendar_names()
-    if name not in known:
-        rule = f'"{name}" is no exchange that is known, such as XNYS, XLON or XTKS{suggestion(name, known)}'
-        raise ConfigurationError("market", f"floor.{code}.calendar", rule)
-    return exchanges.get_calendar(name)
+    return exchange_calendars(name, "market", f"floor.{code}.calendar").get_calendar(name)

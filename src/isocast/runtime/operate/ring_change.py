@@ -128,7 +128,7 @@ class RingChange:
         return {name: view for name, view in zip(names, found, strict=True) if view is not None}
 
     async def newest(self) -> RingView:
-        """The view of whoever knows the newest ring."""
+        """The view of the node that knows the newest ring."""
         views = await self.views()
         if not views:
             where = self.market.data_directory
@@ -136,7 +136,7 @@ class RingChange:
         return _newest(views)
 
     async def _member(self) -> str:
-        """Somebody on the ring who can carry a request."""
+        """A receiver on the ring that can carry a request."""
         views = await self.views()
         for name, view in sorted(views.items(), key=lambda item: -item[1].held):
             if view.site in view.ring and view.mode == "normal" and not view.leaving:

@@ -317,7 +317,7 @@ def _restore_terminal() -> None:
 
 
 def _say(text: str) -> None:
-    """Not by way of a stream, whose lock whoever was interrupted may hold."""
+    """Written to the descriptor: the code that was interrupted may hold the stream's lock."""
     with suppress(OSError):
         os.write(2, f"{text}\n".encode())
 

@@ -160,7 +160,7 @@ class Supervisor:
         return child
 
     async def stop_all(self) -> None:
-        """SIGTERM to all, SIGKILL to whoever does not obey, and wait for every one."""
+        """SIGTERM to all, SIGKILL to those that do not end, and wait for every one."""
         for child in self.children.values():
             self._dismiss(child)
         if self._tasks:

@@ -25,7 +25,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["LogHandle", "LogLevel", "RateLimit", "configure_logs", "get_log", "is_watched", "notify", "redact"]
+__all__ = ["LogHandle", "LogLevel", "LogRateLimit", "configure_logs", "get_log", "is_watched", "notify", "redact"]
 
 
 _PER_SECOND = 10
@@ -102,7 +102,7 @@ def _safe(name: str, value: object, depth: int) -> object:
 # Floods -------------------------------------------------------------------------------------------
 
 
-class RateLimit:
+class LogRateLimit:
     """Lets the same event pass some times a second; the next that passes tells how many did not."""
 
     def __init__(self, per_second: int = _PER_SECOND, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -169,7 +169,7 @@ class _Forward(logging.Handler):
 class LogHandle:
     """A handle on the configured logs."""
 
-    def __init__(self, limit: RateLimit) -> None:
+    def __init__(self, limit: LogRateLimit) -> None:
         """Made by `configure_logs`."""
         self._limit = limit
 
@@ -186,7 +186,7 @@ def configure_logs(
     level: LogLevel | str = LogLevel.INFO,
     as_json: bool | None = None,
     stream: TextIO | None = None,
-    limit: RateLimit | None = None,
+    limit: LogRateLimit | None = None,
 ) -> LogHandle:
     """Set up the logs of this process: JSON lines unless `stream` (standard error) is a terminal, or as told."""
     try:
@@ -195,7 +195,7 @@ def configure_logs(
         rule = f'"{level}" is not one of {", ".join(LogLevel)}'
         raise ConfigurationError("command line", "--log-level", rule) from None
     out = sys.stderr if stream is None else stream
-    limit = RateLimit() if limit is None else limit
+    limit = LogRateLimit() if limit is None else limit
     if as_json is None:
         as_json = not out.isatty()
     fields = {name: value for name, value in (("node", node), ("role", role)) if value}

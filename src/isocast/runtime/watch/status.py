@@ -494,7 +494,7 @@ def node_target(market: Market, plan: NodePlan, *, may_be_away: bool = False) ->
 
 
 async def poll(targets: Sequence[Target], *, seconds: float = _SECONDS) -> list[StatusAnswer]:
-    """Ask everybody at once; whoever is not done after `seconds` is unreachable."""
+    """Ask all nodes at once; one that has not answered after `seconds` is unreachable."""
     return list(await asyncio.gather(*[_ask(target, seconds) for target in targets]))
 
 

@@ -440,7 +440,7 @@ class TransitionSystem:
         return self.packed(places)
 
     def _receipted(self, places: list[int]) -> list[int]:
-        """Requests arrive before the receipts of who asks: nobody answers whoever has said that it needs nothing."""
+        """Let requests arrive before the receipts of the same site: after its receipt a site is not answered."""
         reached: list[int] = []
         while reached != places:
             reached, places = places, list(places)

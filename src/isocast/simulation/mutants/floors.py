@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from isocast.floor.arbiter import Arbiter, ArbiterEffect, Standing, StepRecord, TokenReleased
 from isocast.floor.book import Book, BookSide, WorkingOrder
 from isocast.floor.events import Reveal
-from isocast.floor.following import FloorFollower, FloorStep
+from isocast.floor.following import Entering, FloorFollower, FloorMessage, read_token
 from isocast.floor.machine import Floor, SymbolState
 from isocast.floor.rules.dutch_clock import DutchLot
 from isocast.floor.rules.second_price import SealedLot, Sold
@@ -63,9 +64,19 @@ class _Silent(Standing):
 class _Backwards(FloorFollower):
     """Applies the events of a token from the last to the first."""
 
-    def finish(self) -> FloorStep | None:
-        self._kept.reverse()
-        return super().finish()
+    @staticmethod
+    def reads(messages: Sequence[FloorMessage]) -> tuple[list[Entering], int]:
+        events, strange = read_token(messages)
+        return events[::-1], strange
+
+
+class _ByArrival(FloorFollower):
+    """Applies them in the order of the sequence: whose message comes first, all of his orders are first."""
+
+    @staticmethod
+    def reads(messages: Sequence[FloorMessage]) -> tuple[list[Entering], int]:
+        events, strange = read_token(messages)
+        return sorted(events, key=attrgetter("place")), strange
 
 
 class _OneBackwards(Arbiter):
@@ -157,7 +168,7 @@ _register(
 )
 _register(
     "another-order-at-one-site",
-    "every site applies the events of a token in the order of the sequence",
+    "every site applies the events of a token in the order that its key gives",
     arbiter=_OneBackwards,
 )
 _register(
@@ -174,6 +185,11 @@ _register(
     "another-order-at-all-sites",
     "what an account enters is applied in the order in which it was entered",
     arbiter=type("MutantArbiter", (Arbiter,), {"follower_class": _Backwards}),
+)
+_register(
+    "entered-by-arrival",
+    "the events of a token enter in the order that its key gives, not in that of the sequence",
+    arbiter=type("MutantArbiter", (Arbiter,), {"follower_class": _ByArrival}),
 )
 _register(
     "cancelled-twice",

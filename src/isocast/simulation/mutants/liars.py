@@ -84,7 +84,7 @@ class _RepairedReceiver(Receiver):
 
 
 class _LenientReceiver(Receiver):
-    """Counts the receipts of whoever is convicted."""
+    """Counts the receipts of convicted sites."""
 
     def convict(self, site: NodeId) -> None:
         super().convict(site)
@@ -115,7 +115,7 @@ class _EasilyHeldReceiver(Receiver):
 
 
 class _AgelessBook(RosterBook):
-    """Whoever was listed once is believed for ever."""
+    """A node that was listed once is believed for ever."""
 
     def key_of(
         self,

@@ -228,7 +228,7 @@ def land_raster() -> Raster:
 
 
 def _filled(outlines: tuple[tuple[Corner, ...], ...]) -> Raster:
-    """Inside a line is whoever crosses it an odd number of times on the way east."""
+    """The cells inside closed lines: those from which a ray to the east crosses a line an odd number of times."""
     raster = np.zeros((_ROWS, _COLUMNS), dtype=np.bool_)
     latitudes = 90 - (np.arange(_ROWS) + 0.5) * CELL_DEGREES
     longitudes = (np.arange(_COLUMNS) + 0.5) * CELL_DEGREES - 180

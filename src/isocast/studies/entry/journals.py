@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from isocast.checks.shuffles import Shuffles, ShuffleWalk
-from isocast.orders.entry import EntryRule
 from isocast.reformation.scopes.world import Ints
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.studies.entry.reactions import Reactions, ReactionWalk
 from isocast.studies.entry.stream import OrderStream, contests_within, source_city
+from isocast.terms.entry import EntryRule
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import NodeId
 from isocast.terms.topology import City

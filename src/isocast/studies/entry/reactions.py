@@ -2,7 +2,7 @@
 
 Orders with the same `id` from different cities are one contest; `reference` is the account, as everywhere. Events of a
 token stand in its journal as the ring ordered them, with the key of the token, so that one journal tells all rules of
-`orders.entry`: the order of the sequence, the keyed shuffle over events, and the batch.
+`terms.entry`: the order of the sequence, the keyed shuffle over events, and the batch.
 
 **What is independent.** Contests of one token are not: by arrival its owner decides them all alike, and a cut that
 falls between two cities' arrivals parts every pair of that moment. A keyed shuffle draws disjoint pairs of accounts
@@ -22,16 +22,16 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from isocast.orders.entry import EntryRule, entry_groups
 from isocast.reformation.scopes.world import Floats, Ints
 from isocast.studies.entry.stream import OrderStream, source_city
+from isocast.terms.entry import EntryRule, entry_groups
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.market import EventFlag, EventKind
 from isocast.terms.topology import City
 from isocast.wire.events import EVENT_DTYPE, EventArray
 from isocast.wire.journal_blocks import IS_EVENTS, BlockView
 
-__all__ = ["LeftOut", "PairEstimate", "ReactionWalk", "Reactions", "clustered_share"]
+__all__ = ["LeftOutOrders", "PairEstimate", "ReactionWalk", "Reactions", "clustered_share"]
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
@@ -44,7 +44,7 @@ _CLUSTERS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOutOrders:
     """What is in the journal and in no figure."""
 
     opaque_messages: int
@@ -91,7 +91,7 @@ class Reactions:
     """Of each order: when it entered by that rule; equal ones at the same time."""
     tokens: Ints
     """Of each contest: the number of the first token with events at or after its first decision."""
-    left_out: LeftOut
+    left_out: LeftOutOrders
 
     def estimate(self, rule: EntryRule, pair: tuple[str, str], ring: int) -> PairEstimate | None:
         """For a pair of cities and so many owners; None if the two never competed."""
@@ -187,7 +187,7 @@ class ReactionWalk:
         stream = OrderStream(names, where, instants[chosen], city[chosen], account[chosen], place_of[contest[chosen]])
         after = np.searchsorted([token.instant for token in read], fates.begin[fates.kept])
         tokens = np.array([*numbers, numbers[-1] + 1], np.int64)[after]
-        left_out = LeftOut(
+        left_out = LeftOutOrders(
             self._opaque,
             int((~is_order).sum()),
             int(fates.alone[contest].sum()),

@@ -10,14 +10,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from isocast.orders.entry import EntryRule, entry_groups
 from isocast.reformation.scopes.world import Floats, Ints
 from isocast.studies.entry.stream import OrderStream
+from isocast.terms.entry import EntryRule, entry_groups
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.topology import City, delay_ns
 
-__all__ = ["Replay", "ReplayRule", "ReplaySettings"]
+__all__ = ["EntryReplay", "ReplayRule", "ReplaySettings"]
 
 
 class ReplayRule(Enum):
@@ -58,7 +58,7 @@ class ReplaySettings:
 _Ranks: TypeAlias = Ints | Floats
 
 
-class Replay:
+class EntryReplay:
     """One stream on its way; every rule sees the same orders, and both ring rules the same arrivals."""
 
     def __init__(self, stream: OrderStream, settings: ReplaySettings, seed: int) -> None:

@@ -26,7 +26,7 @@ __all__ = [
     "CoreWorld",
     "Pairs",
     "RingTally",
-    "TokenOutcome",
+    "TokenFigures",
     "TreeLevel",
     "joined",
     "run_token",
@@ -163,7 +163,7 @@ class CoreNet:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenOutcome:
+class TokenFigures:
     """What one token took."""
 
     owner: int
@@ -197,7 +197,7 @@ def with_sets(settings: CoreSettings, sets: int) -> CoreSettings:
     return replace(settings, timing=replace(settings.timing, nack_sets=sets, release_delay_ns=0))
 
 
-def run_token(net: CoreNet, settings: CoreSettings, run: int, number: int, batch: int | None = None) -> TokenOutcome:
+def run_token(net: CoreNet, settings: CoreSettings, run: int, number: int, batch: int | None = None) -> TokenFigures:
     """Token `number` of a run: a function of these arguments alone."""
     random = generator(run, StreamPurpose.TOKEN, number)
     return _Token(net, settings, number, settings.batch if batch is None else batch, random).outcome()
@@ -242,7 +242,7 @@ class _Token:
 
     # The ring -----------------------------------------------------------------------------------
 
-    def outcome(self) -> TokenOutcome:
+    def outcome(self) -> TokenFigures:
         net, timing = self.net, self.timing
         on_ring = net.primary[self.pairs.receiver]
         lost = np.unique(self.pairs.item[on_ring])
@@ -258,7 +258,7 @@ class _Token:
         limit = timing.completion_ns + timing.secondary_ns - self.error
         unfinished = int(((complete > limit) & ~net.primary).sum())
         due = self._due()
-        return TokenOutcome(
+        return TokenFigures(
             self.owner,
             self.ring_nacks,
             self.ring_repairs,
@@ -318,7 +318,7 @@ class _Token:
         self.when[answered] = np.minimum(self.when[answered], np.where(passed, arrival, np.inf))
 
     def _multicast_repairs(self, items: Ints, sent: Floats) -> None:
-        """Every repair goes to all: whoever lacks the item may get it, whoever asked."""
+        """Every repair is multicast: each receiver that lacks the item may get it, not only the one that asked."""
         if not len(items):
             return
         order = np.argsort(self.pairs.item, kind="stable")
@@ -525,7 +525,7 @@ def _one(world: CoreWorld, number: int) -> CoreTally:
     )
 
 
-def _ring(outcome: TokenOutcome) -> RingTally:
+def _ring(outcome: TokenFigures) -> RingTally:
     return RingTally(
         outcome.ring_nacks,
         outcome.ring_repairs,

@@ -12,7 +12,7 @@ from isocast.reformation.scopes.plan import KM_PER_MILE, HexagonalBounds
 from isocast.reformation.scopes.world import Floats, Ints
 from isocast.studies.coverage.land import land_area_km2
 from isocast.studies.entry.figures import entry_figures
-from isocast.studies.entry.replay import Replay, ReplayRule, ReplaySettings
+from isocast.studies.entry.replay import EntryReplay, ReplayRule, ReplaySettings
 from isocast.studies.entry.stream import cities_of, draw_stream
 from isocast.studies.planet import closed_forms
 from isocast.studies.planet.core import (
@@ -403,7 +403,7 @@ class _Rare:
 
 
 def _given_up(ring: _Rare, part: int) -> int:
-    """Of so many tokens, those on which somebody still lacked something after k_r requests."""
+    """Of so many tokens, those that a receiver still lacked after k_r requests."""
     random = generator(ring.run, StreamPurpose.TOKEN, part)
     lacking = random.binomial(ring.items, ring.loss, (_RARE_TOKENS, ring.receivers))
     token, receiver = np.nonzero(lacking)
@@ -438,7 +438,7 @@ def _who_is_first(run: int) -> list[Beside]:
     settings = ReplaySettings(ring, pair[0])
     window_ns = len(ring) * settings.token_period_ns
     stream = draw_stream(pair, _PAIRS, generator(run, StreamPurpose.TOKEN, 0), window_ns=window_ns)
-    replay = Replay(stream, settings, run)
+    replay = EntryReplay(stream, settings, run)
     shares = {
         rule: entry_figures(stream, replay.ranks(rule), rule.value).pairs[0].share
         for rule in (ReplayRule.EXCHANGE, ReplayRule.ARRIVAL, ReplayRule.SHUFFLE)

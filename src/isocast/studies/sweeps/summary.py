@@ -7,7 +7,7 @@ from math import sqrt
 
 import numpy as np
 
-from isocast.studies.sweeps.sweep import ParameterValue, Status, SweepResult, SweepRow
+from isocast.studies.sweeps.sweep import ParameterValue, RunStatus, SweepResult, SweepRow
 
 __all__ = ["ConfidenceInterval", "PointSummary", "interval", "summarise"]
 
@@ -64,10 +64,10 @@ def summarise(result: SweepResult) -> list[PointSummary]:
 
 
 def _summary(point: tuple[ParameterValue, ...], rows: list[SweepRow]) -> PointSummary:
-    good = [row for row in rows if row.status is not Status.FAILED]
+    good = [row for row in rows if row.status is not RunStatus.FAILED]
     names = dict.fromkeys([name for row in good for name in row.figures])
     figures = {name: interval([row.figures[name] for row in good if name in row.figures]) for name in names}
     failed = len(rows) - len(good)
-    violated = sum([row.status is Status.VIOLATED for row in rows])
+    violated = sum([row.status is RunStatus.VIOLATED for row in rows])
     reason = next((row.reason for row in rows if row.reason), "")
     return PointSummary(point, len(rows), failed, violated, reason, figures)

@@ -24,7 +24,7 @@ from isocast.terms.quantities import suggestion
 __all__ = [
     "FIGURES",
     "ParameterValue",
-    "Status",
+    "RunStatus",
     "Sweep",
     "SweepResult",
     "SweepRow",
@@ -152,7 +152,7 @@ FIGURES = (
 """Numbers of a run's report, in this order; shares of pairs won follow, where there are traders."""
 
 
-class Status(StrEnum):
+class RunStatus(StrEnum):
     """How a run ended."""
 
     SAFE = "safe"
@@ -168,7 +168,7 @@ class SweepRow:
 
     point: tuple[ParameterValue, ...]
     seed: int
-    status: Status
+    status: RunStatus
     reason: str
     digest: str
     """Of the run's trace; empty for one that failed."""
@@ -190,7 +190,7 @@ class SweepResult:
             found.update(dict.fromkeys(row.figures))
         return tuple(found)
 
-    def count(self, status: Status) -> int:
+    def count(self, status: RunStatus) -> int:
         """Runs that ended so."""
         return sum([row.status is status for row in self.rows])
 
@@ -205,11 +205,11 @@ def _run(sweep: Sweep, task: tuple[tuple[ParameterValue, ...], int]) -> SweepRow
     try:
         report = run_scenario(scenario_from_mapping(sweep.mapping(point), sweep.file), seed)
     except ConfigurationError as error:
-        return SweepRow(point, seed, Status.FAILED, f"{error.key}: {error.rule}", "", {})
+        return SweepRow(point, seed, RunStatus.FAILED, f"{error.key}: {error.rule}", "", {})
     except Exception as error:  # noqa: BLE001 (a machine that raises has failed, whatever it raises)
-        return SweepRow(point, seed, Status.FAILED, f"{type(error).__name__}: {error}", "", {})
+        return SweepRow(point, seed, RunStatus.FAILED, f"{type(error).__name__}: {error}", "", {})
     violations = report.violations
-    status = Status.VIOLATED if violations else Status.SAFE
+    status = RunStatus.VIOLATED if violations else RunStatus.SAFE
     return SweepRow(point, seed, status, violations[0] if violations else "", report.trace_digest, _figures(report))
 
 

@@ -120,7 +120,7 @@ class GatewayBooks:
     """What came from outside."""
 
     def told(self, kind: ReportKind, account: int | None = None) -> int:
-        """How often somebody, or everybody, was told so."""
+        """How many reports of a kind one account, or all, were sent."""
         return sum([count for (who, said), count in self.reports.items() if said == kind and account in (None, who)])
 
 

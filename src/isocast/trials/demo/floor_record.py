@@ -121,15 +121,11 @@ class FloorRecord:
                 if message.topic in self._topics:
                     self._due[token] = header.due
                     self._count(message.topic, message.payload)
-                    heard = FloorMessage(sequence, message.topic, message.payload)
+                    heard = FloorMessage(sequence, message.topic, message.payload, header.shuffle_key)
                     self._note(self._follower.hear(token, header.instant, heard), header.due)
         self._next_sequence = header.next_sequence
         if header.place + header.messages == header.token_count:
             self._note(self._follower.finish(), header.due)
-
-    def finish(self) -> None:
-        """Nothing follows: the token that has begun is over."""
-        self._note(self._follower.finish(), 0)
 
     def _count(self, topic: str, payload: bytes) -> None:
         if topic != floor_topic(self.code):

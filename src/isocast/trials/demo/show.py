@@ -16,14 +16,14 @@ from isocast.terms.instants import SECOND
 from isocast.trials.demo.cast import LogNote, Tone, actors
 from isocast.trials.demo.floors import FLOORS, Feed
 from isocast.trials.demo.releases import one_way_ns
-from isocast.trials.demo.session import TradingSession
 from isocast.trials.demo.staging import DemoStage
 from isocast.trials.demo.story import Story
 from isocast.trials.demo.summary import Summary, read_proof, sum_up
+from isocast.trials.demo.traders import TradingSession
 from isocast.trials.demo.watching import MarketWatch
 from isocast.trials.evidence import is_follower
 
-__all__ = ["Phase", "Show", "ShowSettings"]
+__all__ = ["Show", "ShowPhase", "ShowSettings"]
 
 _NOTES_KEPT = 200
 _LOOK_S = 0.5
@@ -41,7 +41,7 @@ _COUNTED_S = 1.1
 """Nodes bring some of their counts up to date once a second."""
 
 
-class Phase(StrEnum):
+class ShowPhase(StrEnum):
     """How far the show is."""
 
     SETTING = "processes start"
@@ -67,7 +67,7 @@ class Show:
         """Nothing runs before `play`."""
         self.market = market
         self.settings = settings
-        self.phase = Phase.SETTING
+        self.phase = ShowPhase.SETTING
         self.began_at = time.time_ns()
         self.opened_at = 0
         """When the floors began, by the system clock."""
@@ -132,7 +132,7 @@ class Show:
 
     async def _perform(self, stage: DemoStage, group: asyncio.TaskGroup) -> None:
         self.opened_at = time.time_ns()
-        self.phase = Phase.PLAYING
+        self.phase = ShowPhase.PLAYING
         self._going.set()
         feeding = [
             group.create_task(feed.run(self.market, self._going, place / len(self.feeds) / 10))
@@ -143,7 +143,7 @@ class Show:
         telling = group.create_task(self._tell(stage))
         await asyncio.sleep(self.settings.seconds)
         self._going.clear()
-        self.phase = Phase.SETTLING
+        self.phase = ShowPhase.SETTLING
         self.closed_at = time.time_ns()
         self.note(Tone.RING, "The floors close; what is on its way is released")
         if not self.story.killed_at:
@@ -192,7 +192,7 @@ class Show:
             self.note(Tone.TROUBLE, f"{child.name} ended with code {child.exit_code}: {child.last_line()}")
 
     async def _judge(self) -> Summary:
-        self.phase = Phase.JUDGING
+        self.phase = ShowPhase.JUDGING
         self.stopped_at = time.time_ns()
         published = {feed.plan.mic: feed.events for feed in self.feeds}
         evidence = read_proof(self.market, published)

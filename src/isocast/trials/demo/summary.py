@@ -15,16 +15,16 @@ from isocast.terms.instants import SECOND
 from isocast.terms.market import Grade, Mic
 from isocast.terms.timing import Formula, latency
 from isocast.trials.demo.cast import actors, process_count
-from isocast.trials.demo.ledger import StatusLedger
 from isocast.trials.demo.releases import ReleaseFigures, Releases, one_way_ns
 from isocast.trials.demo.story import Story
+from isocast.trials.demo.watching import StatusLedger
 from isocast.trials.evidence import Journals, journal_of, read_journals
 from isocast.wire.journal_blocks import BlockView
 
 if TYPE_CHECKING:
     from isocast.trials.demo.trading_summary import TradingSummary
 
-__all__ = ["CustomerLine", "JudgedCopy", "Proof", "Summary", "read_proof", "sum_up"]
+__all__ = ["CustomerLine", "JudgedCopy", "MarketProof", "Summary", "read_proof", "sum_up"]
 
 
 # What the journals of a market prove: one sequence, the same everywhere, without gaps, and nothing of it early.
@@ -55,7 +55,7 @@ class JudgedCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class MarketProof:
     """All journals of a market, judged."""
 
     copies: dict[str, JudgedCopy]
@@ -69,7 +69,7 @@ class Proof:
     """Everything that is wrong; empty: nothing."""
 
 
-def read_proof(market: Market, published: Mapping[Mic, int] | None = None) -> Proof:
+def read_proof(market: Market, published: Mapping[Mic, int] | None = None) -> MarketProof:
     """Read every journal; `published` is how many events each floor was promised, None if that is not known."""
     releases, floors = Releases(market), FloorEvents()
     delay_ns = market.timing.release_delay_ns
@@ -93,7 +93,7 @@ def read_proof(market: Market, published: Mapping[Mic, int] | None = None) -> Pr
     if published is not None:
         faults += floors.faults(published)
     messages = len(np.unique(np.concatenate([copy.sequences for copy in found.values()]))) if found else 0
-    return Proof(judged, releases, messages, floors.total, floors.counts(), faults)
+    return MarketProof(judged, releases, messages, floors.total, floors.counts(), faults)
 
 
 def _judged(
@@ -268,7 +268,7 @@ def _after(story: Story, instant: int) -> float | None:
 
 def sum_up(
     market: Market,
-    proof: Proof,
+    proof: MarketProof,
     ledger: StatusLedger,
     story: Story,
     *,
@@ -323,7 +323,7 @@ def _said(ledger: StatusLedger) -> Sequence[str]:
     return [f"{count} {text}" for name, text in wrong.items() if (count := ledger.total(name))]
 
 
-def _customers(market: Market, proof: Proof, ledger: StatusLedger) -> tuple[CustomerLine, ...]:
+def _customers(market: Market, proof: MarketProof, ledger: StatusLedger) -> tuple[CustomerLine, ...]:
     lines = []
     for plan in actors(market, NodeRole.CUSTOMER):
         copy = proof.copies.get(plan.name)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -23,12 +24,18 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from isocast.floor.events import Phase
 from isocast.runtime.client.trader import Trader
 from isocast.runtime.client.trading_answers import TradedSymbol
+from isocast.runtime.market.model import Market
+from isocast.runtime.operate.floor_change import opening, phase_change, publish_events
 from isocast.terms.errors import IsocastError, TraderRefusedError
-from isocast.trials.demo.trading import TraderSeat
+from isocast.trials.demo.cast import Tone
+from isocast.trials.demo.floor_record import FloorRecord
+from isocast.trials.demo.staging import DemoStage
+from isocast.trials.demo.trading import GATEWAYS, TRADERS, TraderSeat, gateway_url, token_file
 
-__all__ = ["DemoTrader"]
+__all__ = ["DemoTrader", "TradingSession"]
 
 _PAUSE_S: Final = (0.7, 1.3)
 """Between two looks: a machine of two cores shall not notice that somebody trades."""
@@ -157,3 +164,67 @@ def _off(draw: Random, symbol: TradedSymbol, ticks: tuple[int, int], *, up: bool
     """A price some ticks above or below the last one."""
     away = symbol.tick * draw.randint(*ticks)
     return (symbol.reference or Decimal(0)) + (away if up else -away)
+
+
+# ---- a session of theirs
+
+
+_LOOK_S: Final = 0.25
+
+
+class TradingSession:
+    """One session of the market's only floor."""
+
+    def __init__(self, market: Market, seed: int, note: Callable[[Tone, str], None]) -> None:
+        """Nobody trades yet."""
+        self._market = market
+        self._table = market.floors[0]
+        self._note = note
+        self.traders = [
+            DemoTrader(seat, gateway_url(market, seat.gateway), token_file(market, seat), seed) for seat in TRADERS
+        ]
+
+    async def run(self, stage: DemoStage, going: asyncio.Event) -> None:
+        """Open the floor, trade while `going` is set, and close it again."""
+        table = self._table
+        await publish_events(self._market, table, opening(table))
+        if await self._gateways_came(stage, going):
+            cities = ", ".join([trader.seat.city for trader in self.traders])
+            self._note(Tone.RING, f"Two gateways take orders for the floor {table.code}; {cities} trade")
+            async with asyncio.TaskGroup() as group:
+                for trader in self.traders:
+                    group.create_task(self._trade(trader, going))
+        await publish_events(self._market, table, phase_change(table, Phase.CLOSED))
+
+    async def settle(self, stage: DemoStage, floor: FloorRecord) -> None:
+        """Wait until nothing of any order is to come, and let the gateways go."""
+        while not await self._is_settled(floor):  # noqa: ASYNC110 - journals and books do not signal
+            await asyncio.sleep(_LOOK_S)
+        if floor.trades:
+            self._note(Tone.RING, f"Every trade of {self._table.code} is final, and settled at both gateways")
+        await stage.stop_gateways()
+
+    async def _gateways_came(self, stage: DemoStage, going: asyncio.Event) -> bool:
+        """Whether they came before the end."""
+        coming = asyncio.create_task(stage.gateways_ready())
+        try:
+            while going.is_set() and not coming.done():
+                await asyncio.wait([coming], timeout=_LOOK_S)
+            if coming.done():
+                await coming
+            return coming.done()
+        finally:
+            coming.cancel()
+
+    async def _trade(self, trader: DemoTrader, going: asyncio.Event) -> None:
+        await trader.run(going)
+        if trader.trouble:
+            self._note(Tone.TROUBLE, f"{trader.seat.city} trades no more: {trader.trouble}")
+
+    async def _is_settled(self, floor: FloorRecord) -> bool:
+        if floor.is_open or not floor.symbols or floor.confirmed < len(floor.trades):
+            return False
+        from isocast.trials.demo.books import has_settled  # noqa: PLC0415 - its packages belong to an extra
+
+        files = [gateway.database(self._market) for gateway in GATEWAYS]
+        return all([await asyncio.to_thread(has_settled, file) for file in files])

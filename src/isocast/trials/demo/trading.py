@@ -99,7 +99,7 @@ _CITIES: Final = {seat.account: seat.city for seat in TRADERS}
 
 
 def city_of(account: int) -> str:
-    """Whose account it is; its number, if it is nobody's of this show."""
+    """The city of an account; its number, if it is of no trader of this show."""
     return _CITIES.get(account, str(account))
 
 

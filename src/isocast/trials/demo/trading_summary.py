@@ -1,4 +1,4 @@
-"""What the traders of a show came to, from journals and books alone: nobody is asked, and nobody believed.
+"""What the traders of a show came to, from journals and books alone, not from what processes say.
 
 The floor is computed again from every receiver's journal and compared with what its arbiters reported; each gateway's
 books are added up; and both are compared with each other: an accepted order is in the sequence once (T5), a confirmed
@@ -39,7 +39,7 @@ _TOLD_MAX = 3
 # What is read -------------------------------------------------------------------------------------
 
 
-class SiteState(NamedTuple):
+class SharedFloorState(NamedTuple):
     """The last state of the floor that a receiver knows all others to have."""
 
     token: int
@@ -54,7 +54,7 @@ class FloorProof:
     """From the longest journal."""
     verdicts: dict[str, FloorVerdict]
     """Of each receiver's journal."""
-    sites: dict[str, SiteState]
+    sites: dict[str, SharedFloorState]
     """What each primary receiver kept beside its journal."""
     faults: list[str]
     """What could not be read."""
@@ -77,7 +77,7 @@ def read_floor_proof(market: Market, table: FloorTable) -> Generator[None, None,
         file = floor_state_file(market.directory_of(plan.name), table.code)
         try:
             floor = Arbiter(table.code, plan.node, file.read_bytes()).floor.floor
-            proof.sites[plan.name] = SiteState(floor.token, state_hash(floor).hex())
+            proof.sites[plan.name] = SharedFloorState(floor.token, state_hash(floor).hex())
         except FileNotFoundError:
             continue  # It has agreed on nothing yet.
         except (OSError, RemoteProtocolError) as reason:
@@ -89,7 +89,6 @@ def _record(market: Market, name: str, code: str) -> FloorRecord:
     record = FloorRecord(code)
     for block in read_blocks(journal_of(market, name)):
         record.take(block)
-    record.finish()
     return record
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +20,10 @@ from isocast.terms.instants import SECOND
 from isocast.terms.quantities import counted
 from isocast.trials.demo.cast import Tone, actors
 from isocast.trials.demo.floor_record import FloorRecord
-from isocast.trials.demo.ledger import StatusLedger
 from isocast.trials.demo.releases import Chunk, Releases
 from isocast.trials.evidence import journal_of
 
-__all__ = ["MarketWatch", "WatchedRing"]
+__all__ = ["MarketWatch", "StatusLedger", "WatchedRing"]
 
 _CHUNKS_SHOWN = 128
 _REPAIRS_KEPT = 32
@@ -221,3 +220,40 @@ class MarketWatch:
 
 def _span(span_ns: int) -> str:
     return f"{span_ns / 1e6:.1f} ms" if span_ns < SECOND else f"{span_ns / SECOND:.1f} s"
+
+
+# ---- what nodes say of themselves, over all their lives
+
+
+class StatusLedger:
+    """The newest status of every process."""
+
+    def __init__(self) -> None:
+        """Nobody has said anything."""
+        self._lives: dict[str, dict[int, NodeStatus]] = {}
+
+    def enter(self, status: NodeStatus) -> None:
+        """A node has answered."""
+        self._lives.setdefault(status.name, {})[status.pid] = status
+
+    def newest(self, name: str) -> NodeStatus | None:
+        """What the present process of a node said last, or the last one that there was."""
+        lives = self._lives.get(name)
+        return None if not lives else max(lives.values(), key=lambda status: status.at_ns)
+
+    def alarms(self, prefix: str) -> list[tuple[str, str]]:
+        """Alarms whose code begins so, over all lives: by whom, and what; each once."""
+        found = [
+            (status.name, alarm.text)
+            for lives in self._lives.values()
+            for status in lives.values()
+            for alarm in status.alarms
+            if alarm.code.startswith(prefix)
+        ]
+        return list(dict.fromkeys(found))
+
+    def total(self, counter: str, names: Iterable[str] | None = None) -> int:
+        """A counter of some nodes, all if none are named, summed over their lives."""
+        chosen = self._lives if names is None else names
+        found = [status for name in chosen for status in self._lives.get(name, {}).values()]
+        return round(sum([status.totals.get(counter, 0) for status in found]))

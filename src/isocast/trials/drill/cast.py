@@ -41,7 +41,7 @@ TIMINGS: dict[str, dict[str, object]] = {
 
 @dataclass(frozen=True, slots=True)
 class DrillSettings:
-    """What whoever runs the drills chose."""
+    """The options of a run of drills."""
 
     profile: str = "quick"
     policy: StartPolicy = StartPolicy.MAJORITY

@@ -118,7 +118,7 @@ class Switch:
             self._lateness.forwarded(due, clock(), self._realtime_offset)
 
     def _tick(self) -> None:
-        """See how late we are, and whether anybody still wants us."""
+        """Measure lateness, and end if the lab has gone."""
         now = time.monotonic_ns()
         self._realtime_offset = time.time_ns() - now
         self._lateness.woke(self._next_tick, now, self._realtime_offset)

@@ -16,7 +16,7 @@ from typing import Any
 from isocast.checks.journals import lost
 from isocast.runtime.market.model import Market
 from isocast.terms.ids import Label
-from isocast.trials.evidence import Evidence, LateRelease, read_journals, weigh
+from isocast.trials.evidence import LateRelease, MarketEvidence, read_journals, weigh
 from isocast.trials.lab.report import Episode, LabReport
 
 __all__ = ["LabVerdict", "LateInLab", "judge"]
@@ -55,7 +55,7 @@ class LateInLab:
 class LabVerdict:
     """How it went."""
 
-    evidence: Evidence
+    evidence: MarketEvidence
     late: tuple[LateInLab, ...]
     promised: int
     """Messages that sources accepted from the lab's own floors."""

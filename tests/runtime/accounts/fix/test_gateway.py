@@ -120,6 +120,49 @@ def test_a_replace_that_says_what_its_order_is_not_is_refused(tmp_path: Path) ->
     in_house(tmp_path, story)
 
 
+def test_a_cancel_of_another_symbol_or_side_than_its_order_s_is_refused(tmp_path: Path) -> None:
+    """FIX 4.4 has both in the request so that the wrong order is not cancelled; a status shows what they are."""
+
+    async def story(house: House) -> None:
+        ada = await traded(house)
+        wrong = {"symbol": f"54=1|55=OTHER|{TIME}", "side": f"54=2|{IBM}"}
+        for name, body in wrong.items():
+            await ada.send(f"35=F|11={name}|41=o1|{body}")
+            refused = await ada.next()
+            assert (refused[35], refused[39], refused[41], refused[102], refused[434]) == ("9", "0", "o1", "99", "1")
+            assert refused[58].startswith(f"{name}: the order's is ")
+        await ada.send(f"35=F|11=short|41=o1|54=5|{IBM}")
+        assert (await ada.next())[58] == "tag 54 = 5 is not supported here"
+        await ada.send("35=H|11=o1|54=2|55=OTHER")
+        status = await ada.next()
+        assert (status[39], status[54], status[55]) == ("0", "1", "IBM")
+        await ada.send(f"35=F|11=right|41=o1|54=1|{IBM}")
+        assert (await ada.next())[150] == "6"
+        await ada.send(f"35=F|11=right|41=o1|54=1|{IBM}")
+        assert (await ada.next())[150] == "I", "the same again"
+
+    in_house(tmp_path, story)
+
+
+def test_a_new_session_hears_what_comes_and_its_exec_ids_say_what_was_before(tmp_path: Path) -> None:
+    """A resend is of a session's own messages: for a new CompID it fills a gap, and tells nothing of the past."""
+
+    async def story(house: House) -> None:
+        ada = await traded(house)
+        other = await house.logon("ADA2")
+        assert (await other.next())[35] == "A"
+        await other.send("35=2|7=1|16=0")
+        filled = await other.next()
+        assert (filled[35], filled[123], filled[36]) == ("4", "Y", "2"), "there was nothing but the Logon"
+        await ada.send(f"35=F|11=c1|41=o1|54=1|{IBM}")
+        account, _, number = (await other.next())[17].partition("-")
+        assert (account, number) == (str(house.hall.ada.account), "3"), "two reports were told before"
+        before = await house.hall.desk.reports(house.hall.ada, 0, 2)
+        assert [(report.number, report.kind) for report in before] == [(1, "accepted"), (2, "working")]
+
+    in_house(tmp_path, story)
+
+
 def test_a_chain_of_changes_under_way_ends_as_it_was_asked(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         ada = await traded(house)

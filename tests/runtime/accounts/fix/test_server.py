@@ -31,7 +31,7 @@ from isocast.runtime.accounts.fix.store import Change, SessionStore
 from isocast.runtime.market.certificates import init_certificates
 from isocast.runtime.market.file import load_market
 from isocast.runtime.net.tls import client_tls, server_tls
-from isocast.terms.errors import ConfigurationError, StoreError
+from isocast.terms.errors import ConfigurationError, LedgerError, LedgerFault, StoreError
 
 LOGON = "35=A|34=1|98=0|108=0|553=anna|554=secret"
 
@@ -78,6 +78,25 @@ def test_a_password_that_others_could_read_is_not_tried(tmp_path: Path) -> None:
         door = OrdersDoor(stage.desk, stage.times.now)
         assert await door.admit(logon, "10.0.0.1", is_private=False) is None
         assert stage.desk.tries == []
+        assert await door.admit(logon, "127.0.0.1", is_private=True) is not None
+
+    on_stage(tmp_path, story)
+
+
+def test_while_the_books_are_away_nobody_logs_on_and_the_log_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def away(token: str, address: str) -> Login | None:  # noqa: ARG001 - of the desk
+        raise LedgerError(LedgerFault.UNAVAILABLE, "the database is away")
+
+    async def story(stage: Stage) -> None:
+        logon = decode(framed(LOGON))
+        assert logon is not None
+        door = OrdersDoor(stage.desk, stage.times.now)
+        with monkeypatch.context() as patch:
+            patch.setattr(stage.desk, "log_in_by_token", away)
+            assert await door.admit(logon, "127.0.0.1", is_private=True) is None
+        assert "the database is away" in "".join(capsys.readouterr())
         assert await door.admit(logon, "127.0.0.1", is_private=True) is not None
 
     on_stage(tmp_path, story)

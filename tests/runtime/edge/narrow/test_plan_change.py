@@ -10,7 +10,8 @@ import pytest
 from tests.runtime.edge.narrow.edge_worlds import PLAN, PLAN_2, edge_market
 
 from isocast.runtime.edge.narrow.plan_change import PlanChange, check_plan
-from isocast.runtime.edge.narrow.plans import PlanFolder, load_plan, plan_name
+from isocast.runtime.edge.narrow.plans import PlanFolder, plan_name
+from isocast.runtime.market.routes import load_plan
 from isocast.runtime.operate.operator_door import OperatorError
 from isocast.striping.plan import EdgeStripe, StripePlan, plan_text
 from isocast.terms.errors import ConfigurationError

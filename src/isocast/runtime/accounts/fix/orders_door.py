@@ -37,6 +37,7 @@ from isocast.orders.needs import Side
 from isocast.runtime.accounts.fix.connection import Outgoing
 from isocast.runtime.accounts.fix.dictionary import group_entries
 from isocast.runtime.accounts.fix.messages import Field, Message, instant_of, sanitized, utc_text
+from isocast.runtime.watch.logs import get_log
 from isocast.terms.errors import LedgerError, LedgerFault, LocalProtocolError
 
 __all__ = ["CANCEL_REASONS", "EXEC_TYPES", "ORDER_REASONS", "ORDER_STATES", "OrdersDoor", "price_text", "units_of"]
@@ -216,11 +217,15 @@ class OrdersDoor:
         name, secret = logon.get(553), logon.get(554)
         if name is None or secret is None or not is_private:
             return None
-        login = await self._desk.log_in_by_token(secret, address)
-        # The token of a session is no API token: whoever leaves here would end that session, too.
-        is_token = login is not None and login.session != secret and name in (login.name, str(login.account))
-        if not is_token:
-            login = await self._desk.log_in(name, secret, address)
+        try:
+            login = await self._desk.log_in_by_token(secret, address)
+            # The token of a session is no API token: whoever leaves here would end that session, too.
+            is_token = login is not None and login.session != secret and name in (login.name, str(login.account))
+            if not is_token:
+                login = await self._desk.log_in(name, secret, address)
+        except LedgerError as error:
+            get_log().warning("nobody can log on now", reason=str(error))
+            return None
         if login is None or Scope.READ not in login.scopes:
             return None
         return OrdersVisitor(self._desk, login, self._now, cancels=self._cancels(login, logon.first[49]))
@@ -298,7 +303,10 @@ class OrdersVisitor:
         self._check_account(first.get(1))
         if message.kind == "F":
             self._remember(first[11], is_replace=False)
-            return CancelRequest(first[11], first[41])
+            side = _SIDES.get(first[54])
+            if side is None:
+                raise _RefusedError(f"tag 54 = {first[54]} is not supported here", 11)
+            return CancelRequest(first[11], first[41], unchanged=Unchanged(first[55], side))
         if message.kind == "D":
             return self._take(message) if first[40] == _TAKEN else self._new_order(message)
         self._remember(first[11], is_replace=True)

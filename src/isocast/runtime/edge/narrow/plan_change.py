@@ -11,9 +11,10 @@ from time import monotonic
 from typing import Any
 
 from isocast.runtime.edge.narrow.places import check_cores, edge_of
-from isocast.runtime.edge.narrow.plans import PlanFolder, load_plan, plan_name
+from isocast.runtime.edge.narrow.plans import PlanFolder, plan_name
 from isocast.runtime.edge.narrow.service import edge_settings
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
+from isocast.runtime.market.routes import load_plan
 from isocast.runtime.operate.operator_door import OperatorError, ask
 from isocast.runtime.operate.orders import OperatorHand
 from isocast.runtime.operate.ring_change import RingChange, RingView

@@ -14,32 +14,20 @@ from struct import Struct
 from typing import NamedTuple
 
 from isocast.runtime.market.model import EdgeTable
-from isocast.striping.plan import StripePlan, read_plan
+from isocast.runtime.market.routes import load_plan
+from isocast.striping.plan import StripePlan
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.wire.packets import ControlEntry, ControlKind, short_digest_of
 
-__all__ = ["PLAN_NOTES", "PlanFolder", "PlanNote", "PlanNotes", "load_plan", "plan_name"]
+__all__ = ["PLAN_NOTES", "PlanFolder", "PlanNote", "PlanNotes", "plan_name"]
 
 PLAN_NOTES = "stripe-plans"
 """In a receiver's directory."""
-_BYTES_MAX = 64 << 20
 _SUFFIXES = (".toml", ".json")
 _ROW = Struct("<QqQQH62s16s")
 """token 8, its instant 8, first sequence 8, version 8, length of body 2, body 62, digest of the row 16: 112."""
 _BODY_MAX = 62
 _DIGEST = 16
-
-
-def load_plan(path: Path) -> StripePlan:
-    """The plan of a file; ConfigurationError with the reason."""
-    try:
-        if path.stat().st_size > _BYTES_MAX:
-            raise ConfigurationError(str(path), "file", f"is larger than {_BYTES_MAX:,} bytes: not a plan")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        why = reason.strerror if isinstance(reason, OSError) else "it is not UTF-8 text"
-        raise ConfigurationError(str(path), "file", f"cannot be read: {why}") from None
-    return read_plan(text, str(path))
 
 
 def plan_name(plan: StripePlan) -> str:

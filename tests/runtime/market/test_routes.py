@@ -8,8 +8,7 @@ from tests.runtime.worlds import SMALL, market_file
 
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market
-from isocast.runtime.market.routes import core_routes, load_plan
-from isocast.runtime.net.impairment import insist_on_routes
+from isocast.runtime.market.routes import core_routes, insist_on_routes, load_plan
 from isocast.striping.plan import EdgeStripe, StripePlan, plan_text
 from isocast.terms.errors import ConfigurationError
 

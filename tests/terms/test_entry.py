@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.orders.entry import EntryRule, entry_groups, entry_order
+from isocast.terms.entry import EntryRule, entry_groups, entry_order
 
 KEY = bytes(range(16))
 ACCOUNTS = st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=40)

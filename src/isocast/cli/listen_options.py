@@ -1,20 +1,24 @@
-"""What a user writes of stripes: --stripes 0,1, --symbols ISO,CAST, --topics quiz, --from 0:17,1:4."""
+"""What a user writes to listen: --stripes 0,1, --symbols ISO, --topics quiz, --from 0:17,1:4, --package FILE."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from getpass import getpass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isocast.terms.errors import ConfigurationError, LocalProtocolError
+from isocast.terms.errors import ConfigurationError, IsocastError, LocalProtocolError
 from isocast.terms.market import Symbol
 from isocast.wire.opaque import check_topic
 
 if TYPE_CHECKING:
     from isocast.runtime.client.listener import Start
     from isocast.runtime.client.received import ReceivedBatch
+    from isocast.runtime.market.model import Market
+    from isocast.runtime.market.subscription import Subscription
 
-__all__ = ["StripeChoice", "read_choice", "read_start"]
+__all__ = ["StripeChoice", "package_given", "read_choice", "read_start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +62,15 @@ def read_start(text: str | None) -> Start | None:
     if all(stripe.isdigit() and first.isdigit() for stripe, _, first in pairs):
         return {int(stripe): int(first) for stripe, _, first in pairs}
     return text
+
+
+def package_given(market: Market, package: Path | None, secret_file: Path | None) -> Subscription | None:
+    """The package with its secret, which is asked for on the terminal or read from a file; None if none is given."""
+    from isocast.runtime.market.subscription import Subscription, secret_of_file
+
+    if package is None:
+        if secret_file is not None:
+            raise IsocastError("--secret-file is for --package: give the package, too")
+        return None
+    ask = secret_of_file(secret_file) if secret_file else lambda: getpass(f"The secret of {package.name}: ")
+    return Subscription(market, package, ask)
