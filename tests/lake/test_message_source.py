@@ -66,6 +66,7 @@ def test_every_opaque_message_is_a_row_with_its_provenance(folder: Path) -> None
         "payload": b"pressed",
         "sent_ns": 17,
         "shuffle_key": bytes(16),
+        "ends_token": True,
         "instant_ns": 5_000,
         "due_ns": 1_500,
         "released_ns": 1_600,

@@ -16,7 +16,7 @@ __all__ = [
     "SCHEMA_VERSION",
 ]
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Raised whenever a column is added, goes, or means something else; tables keep it beside their rows."""
 
 _PLACE = [
@@ -62,6 +62,7 @@ MESSAGES_SCHEMA = pa.schema(
         pa.field("payload", pa.binary(), nullable=False),
         pa.field("sent_ns", pa.int64(), nullable=False),
         pa.field("shuffle_key", pa.binary(), nullable=False),
+        pa.field("ends_token", pa.bool_(), nullable=False),
         *_RELEASE,
     ]
 )

@@ -15,7 +15,7 @@ from isocast.terms.market import Side
 
 SCHEMA = (
     "stripe long, sequence long, index long, token long, shuffle_key binary, instant_ns long, topic string,"
-    " payload binary, receiver long"
+    " payload binary, ends_token boolean, receiver long"
 )
 FIRST = order(1, Side.BUY, 100, 10)
 SAID: list[Event | ExchangeAnswer] = [
@@ -35,8 +35,8 @@ def test_reports_and_departures(spark: SparkSession) -> None:
         is_answer = isinstance(one, ExchangeAnswer)
         topic = answers_topic(CODE) if is_answer else floor_topic(CODE)
         payload = encode_answer(one) if isinstance(one, ExchangeAnswer) else encode_event(one)
-        rows += [(0, sequence, 0, sequence, KEY, 10 * sequence, topic, payload, receiver) for receiver in (1, 2)]
-    rows.append((0, 8, 0, 8, KEY, 80, answers_topic(CODE), b"no report", 1))
+        rows += [(0, sequence, 0, sequence, KEY, 10 * sequence, topic, payload, True, receiver) for receiver in (1, 2)]
+    rows.append((0, 8, 0, 8, KEY, 80, answers_topic(CODE), b"no report", True, 1))
     messages = spark.createDataFrame(rows, SCHEMA)
     reports = [tuple(row) for row in exchange_reports(messages, CODE).orderBy("sequence").collect()]
     assert len(reports) == 4

@@ -23,7 +23,7 @@ from isocast.lake.transforms.floor_audit import (
 from isocast.lake.transforms.floors import floor_trades
 from isocast.terms.market import Side
 
-NAMES = ("stripe", "sequence", "index", "token", "shuffle_key", "instant_ns", "topic", "payload")
+NAMES = ("stripe", "sequence", "index", "token", "shuffle_key", "instant_ns", "topic", "payload", "ends_token")
 
 
 def rows(**other: Any) -> list[dict[Any, Any]]:  # noqa: ANN401 - of the journal
@@ -48,6 +48,13 @@ def test_an_honest_journal_has_nothing_to_tell(spark: SparkSession) -> None:
     assert books == [(CODE, 2, 20, "ISO", "sell", 1, 1_002, 40, 40, 1)]
     (delays,) = floor_delays(floor_trades(messages, CODE)).collect()
     assert (delays["trades"], delays["confirmed"], delays["tokens_median"], delays["confirmed_ns_p99"]) == (2, 1, 2, 20)
+
+
+def test_a_token_of_which_a_part_may_be_missing_is_not_judged() -> None:
+    begun = [{**row, "ends_token": row["token"] < 3} for row in rows() if row["token"] <= 3]
+    assert rule_rows(begun, CODE) == [(CODE, "continuous, resting", 1, 0)]
+    assert list(book_rows(begun, CODE, tokens=[99])) == [(CODE, 2, 20, "ISO", "sell", 1, 1_002, 40, 40, 1)]
+    assert audit_rows(begun, CODE) == []
 
 
 def test_books_are_those_of_the_newest_token_that_is_not_later() -> None:

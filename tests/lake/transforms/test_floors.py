@@ -21,13 +21,13 @@ BUY = Order(2 << 32 | 1, 2, "ISO", Side.BUY, 60, 1_005)
 MORE = Order(2 << 32 | 2, 2, "ISO", Side.BUY, 10, 1_005)
 SCHEMA = (
     "stripe long, sequence long, index long, token long, shuffle_key binary, instant_ns long, topic string,"
-    " payload binary, receiver long"
+    " payload binary, ends_token boolean, receiver long"
 )
 TOKENS: list[tuple[Event, ...]] = [(OPEN,), (SELL, BUY), (MORE, Cancel(SELL.id, 1))]
 
 
 def journal(*, confirmed: int = 1, state: bytes | None = None) -> list[tuple[Any, ...]]:
-    """Three tokens of events and, in the fourth, the report of the second."""
+    """Three tokens of events and, in the fourth, the report of the second; each is a block."""
     rows, follower, sequence = [], FloorFollower(CODE), 0
     reported: bytes = b""
     trades: tuple[Trade, ...] = ()
@@ -37,15 +37,15 @@ def journal(*, confirmed: int = 1, state: bytes | None = None) -> list[tuple[Any
         for event in events:
             sequence += 1
             messages.append(FloorMessage(sequence, floor_topic(CODE), encode_event(event), key))
-            rows.append((0, sequence, 0, token, key, token * 10, *messages[-1][1:3]))
+            rows.append((0, sequence, 0, token, key, token * 10, *messages[-1][1:3], True))
         step = follower.follow(token, token * 10, messages)
         if token == 2 and step is not None:
             reported = step.state_hash()
             trades = step.trades
     report = FloorReport(2, reported if state is None else state, confirmed, trades)
-    rows.append((0, sequence + 1, 0, 4, KEY, 40, report_topic(CODE), encode_report(report)))
-    rows.append((0, sequence + 2, 0, 4, KEY, 40, floor_topic(CODE), b"no event"))
-    rows.append((0, sequence + 3, 0, 4, KEY, 40, "quiz", b"pressed"))
+    rows.append((0, sequence + 1, 0, 4, KEY, 40, report_topic(CODE), encode_report(report), True))
+    rows.append((0, sequence + 2, 0, 4, KEY, 40, floor_topic(CODE), b"no event", True))
+    rows.append((0, sequence + 3, 0, 4, KEY, 40, "quiz", b"pressed", True))
     return rows
 
 
@@ -65,16 +65,30 @@ def test_every_trade_has_what_became_of_it(spark: SparkSession) -> None:
     assert {row["differing_reports"] for row in found} == {0}
 
 
+def test_a_token_of_which_a_part_may_be_missing_makes_nothing_yet(spark: SparkSession) -> None:
+    """Its block is not the last of its token, or a line was written down, which does not say which is."""
+    begun = [(*row[:-1], False) if row[3] == 3 else row for row in journal() if row[3] <= 3]
+    trades = floor_trades(frame(spark, begun), CODE).collect()
+    assert [row["trade"] for row in trades] == [1]
+    reports = floor_reports(frame(spark, begun), CODE).collect()
+    assert {row["token"] for row in reports} == {2}
+    late = (0, 9, 0, 9, KEY, 90, report_topic(CODE), b"no report", False)
+    assert floor_trades(frame(spark, [*begun, late]), CODE).count() == 2, "a later token says that it is over"
+    told = [(*row, 3) for row in begun[:-1]] + [(*begun[-1][:-1], True, 3)]
+    several = frame(spark, begun).union(spark.createDataFrame(told, SCHEMA))
+    assert floor_trades(several, CODE).count() == 2, "a receiver says so, and a customer does not know"
+
+
 @pytest.mark.parametrize("confirmed", [0, 1])
 def test_a_report_that_differs_confirms_nothing_and_is_counted(confirmed: int) -> None:
-    names = ("stripe", "sequence", "index", "token", "shuffle_key", "instant_ns", "topic", "payload")
+    names = ("stripe", "sequence", "index", "token", "shuffle_key", "instant_ns", "topic", "payload", "ends_token")
     rows = [dict(zip(names, row, strict=True)) for row in journal(confirmed=confirmed, state=b"?" * 32)]
     found = trade_rows(rows, CODE)
     assert [(row[-4], row[-1]) for row in found] == [("tentative", 1), ("tentative", 1)]
 
 
 def test_a_trade_that_operators_corrected_has_its_right_price_and_quantity_or_is_void() -> None:
-    names = ("stripe", "sequence", "index", "token", "shuffle_key", "instant_ns", "topic", "payload")
+    names = ("stripe", "sequence", "index", "token", "shuffle_key", "instant_ns", "topic", "payload", "ends_token")
     trade = Trade(1, "ISO", 1_002, 60, BUY.id, SELL.id)
     first = Correction(trade, 1, 1_000, 50, 10**18)
     void = Correction(first.corrected, 2, 0, 0, 10**18)
@@ -82,7 +96,8 @@ def test_a_trade_that_operators_corrected_has_its_right_price_and_quantity_or_is
     for papers in ((first,), (first, void), (first, first)):
         rows = journal()
         for number, paper in enumerate(papers, 5):
-            rows.append((0, 90 + number, 0, number, KEY, 10 * number, correction_topic(CODE), encode_correction(paper)))
+            said = correction_topic(CODE), encode_correction(paper)
+            rows.append((0, 90 + number, 0, number, KEY, 10 * number, *said, True))
         (found, _) = trade_rows([dict(zip(names, row, strict=True)) for row in rows], CODE)
         states.append((*found[5:7], found[-4]))
     assert states == [(1_000, 50, "corrected"), (1_002, 60, "void"), (1_000, 50, "corrected")]
@@ -112,7 +127,7 @@ def test_accounts_may_have_pseudonyms(spark: SparkSession) -> None:
 
 def test_every_order_has_what_the_floor_made_of_it(spark: SparkSession) -> None:
     unknown = Order(3 << 32 | 1, 3, "NONE", Side.BUY, 1, 1)
-    refused = [(0, 9, 0, 9, KEY, 90, floor_topic(CODE), encode_event(unknown))]
+    refused = [(0, 9, 0, 9, KEY, 90, floor_topic(CODE), encode_event(unknown), True)]
     found = floor_reports(frame(spark, [*journal(), *refused]), CODE).collect()
     rows = [(row["sequence"], row["order"], row["kind"], row["quantity"], row["trade"]) for row in found]
     buy, sell, more = map(str, (BUY.id, SELL.id, MORE.id))

@@ -123,7 +123,8 @@ def test_whoever_follows_the_floor_has_the_same(seed: int, tmp_path: Path) -> No
     for header, _, sequence, index, one in JournalReader(journal).opaque_messages():
         heard[header.token_number].append(FloorMessage(sequence, one.topic, one.payload, header.shuffle_key))
         row = {"sequence": sequence, "index": index, "token": header.token_number, "instant_ns": header.instant}
-        rows.append({**row, "topic": one.topic, "payload": one.payload, "shuffle_key": header.shuffle_key})
+        row |= {"shuffle_key": header.shuffle_key, "ends_token": header.ends_token}
+        rows.append({**row, "topic": one.topic, "payload": one.payload})
     for token, messages in heard.items():
         effects = arbiter.step(TokenReleased(token, token * PERIOD, 0, 3, (1, 2, 3), tuple(messages)))
         told += [trade for effect in effects if isinstance(effect, Stepped) for trade in effect.step.trades]

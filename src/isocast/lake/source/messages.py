@@ -56,6 +56,7 @@ _COLUMNS: Mapping[str, Callable[[_Found], Any]] = {
     "payload": lambda found: found.message.payload,
     "sent_ns": lambda found: found.message.sent,
     "shuffle_key": lambda found: found.block.header.shuffle_key,
+    "ends_token": lambda found: found.block.header.ends_token,
     "instant_ns": lambda found: found.block.header.instant,
     "due_ns": lambda found: found.block.header.due,
     "released_ns": lambda found: found.block.header.released_at,

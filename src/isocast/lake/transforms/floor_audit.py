@@ -5,7 +5,7 @@
     floor_audit(messages, "XISO").show()
 
 A floor is a function of the whole sequence, so one task computes a floor's, by the same rules as a receiver; several
-floors are several tasks. The judges are those of `isocast floor verify` (T4, T6, T7), who match nothing themselves. A
+floors are several tasks. A last token of which a part may be missing is left out. The judges are those of `isocast floor verify` (T4, T6, T7), who match nothing themselves. A
 report of an arbiter that says something else than the sequence is told as T1, and its trades are judged as if they had
 been made: whether they would break price and time.
 """
@@ -31,7 +31,7 @@ from isocast.floor.following import FloorFollower, FloorMessage, FloorStep
 from isocast.floor.machine import Floor
 from isocast.floor.reporting import FloorReport, report_topic
 from isocast.floor.transcripts import transcript_of_step
-from isocast.lake.transforms.floors import floor_message, messages_once
+from isocast.lake.transforms.floors import floor_message, is_whole, messages_once
 from isocast.terms.market import Side
 
 if TYPE_CHECKING:
@@ -145,15 +145,16 @@ def _computed(messages: DataFrame, floor: str, schema: StructType, rows_of: Any)
 
 # One task -----------------------------------------------------------------------------------------------------------
 
-_Rows = Iterable[dict[Any, Any]]
+_Rows = Sequence[dict[Any, Any]]
 
 
 def _heard(rows: _Rows, follower: FloorFollower) -> Iterator[tuple[FloorMessage | None, FloorStep | None]]:
-    """Each message with the step that it ends; at the end the last step."""
+    """Each message with the step that it ends; at the end the last step, if all of it is there."""
     for row in rows:
         message = floor_message(row)
         yield message, follower.hear(int(row["token"]), int(row["instant_ns"]), message)
-    yield None, follower.finish()
+    if is_whole(rows):
+        yield None, follower.finish()
 
 
 def book_rows(
@@ -175,7 +176,8 @@ def book_rows(
             follower.finish()
             yield from _books(floor, follower.floor)
         follower.hear(token, instant, floor_message(row))
-    follower.finish()
+    if is_whole(rows):
+        follower.finish()
     if asked_tokens or asked_instants:
         yield from _books(floor, follower.floor)
 
@@ -192,11 +194,10 @@ def _books(code: str, floor: Floor) -> Iterator[tuple[object, ...]]:
 
 def audit_rows(rows: _Rows, floor: str) -> list[tuple[object, ...]]:
     """The rows of `floor_audit` for the messages of one floor, in the order of the sequence."""
-    kept = list(rows)
-    differing = _differing(kept, floor)
+    differing = _differing(rows, floor)
     found: list[tuple[object, ...]] = []
     price_time, others = PriceTime(), (OrderPaths(), SealedBids(), EnteredOrder())
-    for _, step in _heard(kept, FloorFollower(floor)):
+    for _, step in _heard(rows, FloorFollower(floor)):
         if step is None:
             continue
         transcript = transcript_of_step(step)
@@ -224,7 +225,7 @@ def _told(floor: str, wrongs: Iterable[FloorWrong], said_by: str) -> list[tuple[
     return [(floor, one.property, one.rule, said_by, one.token, one.trade, one.text) for one in wrongs]
 
 
-def _differing(rows: list[dict[Any, Any]], floor: str) -> dict[int, list[FloorReport]]:
+def _differing(rows: _Rows, floor: str) -> dict[int, list[FloorReport]]:
     """Reports that say something else than the sequence, by the token that they are about."""
     results: dict[int, OwnResult] = {}
     parts, topic = ReportParts(), report_topic(floor)

@@ -5,12 +5,13 @@
 
 All start from the opaque messages of journals. Orders are decoded one by one, in any number of tasks. Trades and
 reports are a function of the whole sequence, so one task computes a floor's, by the same rules as a receiver; several
-floors are several tasks. What several receivers released counts once.
+floors are several tasks. What several receivers released counts once. A last token of which a part may be missing makes
+no trades: its events would enter in another order (`is_whole`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
@@ -55,6 +56,7 @@ __all__ = [
     "floor_orders",
     "floor_reports",
     "floor_trades",
+    "is_whole",
     "messages_once",
     "order_rows",
     "report_rows",
@@ -178,8 +180,10 @@ def _check(pseudonyms: bytes) -> None:
 
 
 def messages_once(messages: DataFrame, topics: list[str]) -> DataFrame:
-    """Each message of these topics once, whoever released it."""
-    return messages.where(F.col("topic").isin(topics)).select(*_NEEDED).dropDuplicates(_IDENTITY)
+    """Each message of these topics once, whoever released it; `ends_token` where anybody says so."""
+    same = [F.any_value(name).alias(name) for name in _NEEDED if name not in _IDENTITY]
+    ours = messages.where(F.col("topic").isin(topics)).groupBy(*_IDENTITY)
+    return ours.agg(*same, F.bool_or("ends_token").alias("ends_token"))
 
 
 # One task -----------------------------------------------------------------------------------------------------------
@@ -188,6 +192,11 @@ def messages_once(messages: DataFrame, topics: list[str]) -> DataFrame:
 def floor_message(row: dict[Any, Any]) -> FloorMessage:
     """A row of `messages` as a follower of its floor hears it."""
     return FloorMessage(int(row["sequence"]), row["topic"], bytes(row["payload"]), bytes(row["shuffle_key"]))
+
+
+def is_whole(rows: Sequence[dict[Any, Any]]) -> bool:
+    """Whether nothing of the last token of some messages, in sequence, can be missing behind them."""
+    return bool(rows) and any(row["ends_token"] for row in rows if row["token"] == rows[-1]["token"])
 
 
 def order_rows(rows: Iterable[dict[Any, Any]], pseudonyms: bytes = b"") -> Iterator[tuple[object, ...]]:
@@ -230,14 +239,15 @@ def _fields(event: Event) -> tuple[Any, ...] | None:
             return None
 
 
-def report_rows(rows: Iterable[dict[Any, Any]], floor: str, pseudonyms: bytes = b"") -> list[tuple[object, ...]]:
+def report_rows(rows: Sequence[dict[Any, Any]], floor: str, pseudonyms: bytes = b"") -> list[tuple[object, ...]]:
     """The rows of `floor_reports` for the messages of one floor, in the order of the sequence."""
     view = FloorView(floor)
     outcomes: list[TokenOutcome | None] = []
     for row in rows:
         message = floor_message(row)
         outcomes.append(view.hear(int(row["token"]), int(row["instant_ns"]), message))
-    outcomes.append(view.finish())
+    if is_whole(rows):
+        outcomes.append(view.finish())
     found: list[tuple[object, ...]] = []
     for outcome in filter(None, outcomes):
         for step in outcome.steps:
@@ -270,7 +280,7 @@ def _told(report: Report) -> list[tuple[int, ReportKind, str | None, int | None,
             return []
 
 
-def trade_rows(rows: Iterable[dict[Any, Any]], floor: str) -> list[tuple[object, ...]]:
+def trade_rows(rows: Sequence[dict[Any, Any]], floor: str) -> list[tuple[object, ...]]:
     """The rows of `floor_trades` for the messages of one floor, in the order of the sequence."""
     follower = ConfirmationFollower(FloorFollower(floor))
     made: dict[int, tuple[object, ...]] = {}
@@ -283,7 +293,8 @@ def trade_rows(rows: Iterable[dict[Any, Any]], floor: str) -> list[tuple[object,
         message = floor_message(row)
         news = [*follower.hear(int(row["token"]), instant, message)]
         differing += _note(news, instant, made, confirmed)
-    differing += _note([*follower.finish()], instant, made, confirmed)
+    if is_whole(rows):
+        differing += _note(follower.finish(), instant, made, confirmed)
     corrections = follower.corrections.standing
     return [
         (

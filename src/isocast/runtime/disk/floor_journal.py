@@ -295,7 +295,7 @@ class JournalFloor:
         blocks = JournalReader(self._where).blocks(self._follower.sequence, self.next_sequence - 1)
         headers = (block.header for block in blocks)
         return token is not None and any(
-            header.token_number > token or header.place + header.messages == header.token_count for header in headers
+            header.token_number > token or header.ends_token for header in headers
         )
 
     def verify(self, reach: Reach | None = None, rosters: Sequence[Roster] = ()) -> FloorVerdict:

@@ -124,7 +124,7 @@ class FloorRecord:
                     heard = FloorMessage(sequence, message.topic, message.payload, header.shuffle_key)
                     self._note(self._follower.hear(token, header.instant, heard), header.due)
         self._next_sequence = header.next_sequence
-        if header.place + header.messages == header.token_count:
+        if header.ends_token:
             self._note(self._follower.finish(), header.due)
 
     def _count(self, topic: str, payload: bytes) -> None:
