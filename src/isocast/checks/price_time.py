@@ -83,6 +83,8 @@ class _Symbol:
     terms: _Fields
     phase: str
     reference: int | None
+    earlier: _Fields = field(default_factory=dict)
+    """The terms before these."""
     waiting: dict[int, _Order] = field(default_factory=dict)
     stops: dict[int, _Order] = field(default_factory=dict)
     """In the order of their places."""
@@ -167,7 +169,7 @@ class PriceTime:
                 if known is None:
                     self._symbols[fields["symbol"]] = _Symbol(fields, fields["phase"], fields["reference"])
                 else:
-                    known.terms = fields
+                    known.earlier, known.terms = known.terms, fields
             case "status":
                 self._change(fields, self._put_off_close)
             case "order":
@@ -424,8 +426,10 @@ class PriceTime:
         trades, self._auction = self._auction, []
         symbol = self._symbols[trades[0]["symbol"]]
         price, volume = trades[0]["price"], sum(trade["quantity"] for trade in trades)
-        is_batch = act.moment is FloorMoment.END
-        share = "batch" if is_batch else symbol.terms["share"]
+        # A batch that its symbol's new terms do away with is held at once, by those before.
+        is_last = act.kind == "directory"
+        terms = symbol.earlier if is_last else symbol.terms
+        share = "batch" if is_last or act.moment is FloorMoment.END else terms["share"]
         rule = f"uniform price, {share}"
         self._count(rule, len(trades))
         if any(trade["price"] != price for trade in trades):
@@ -439,7 +443,7 @@ class PriceTime:
             ranked = sorted(
                 [one for one in symbol.waiting.values() if one.is_buy == is_buy], key=lambda one: (one.level, one.place)
             )
-            due = dict(_shares(ranked, volume, share, symbol.terms["lot"], price))
+            due = dict(_shares(ranked, volume, share, terms["lot"], price))
             unjust = [one for one in {**due, **got} if got.get(one, 0) != due.get(one, 0)]
             for number in unjust[:1] if not symbol.doubtful else ():
                 blamed = next((one for one in trades if one[side] == number), trades[0])

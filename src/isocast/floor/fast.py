@@ -214,17 +214,11 @@ class FastFloor(Floor):
             and terms.price_rule is PriceRule.RESTING
             and not terms.collar_bp
             and not terms.band_bp
-            and not self._has_market_orders(terms.symbol)
         )
         if is_plain:
             self.plain[terms.symbol] = self.symbols[terms.symbol]
         else:
             self.plain.pop(terms.symbol, None)
-
-    def _has_market_orders(self, symbol: str) -> bool:
-        """Whether some wait that name no price: for the auction of a batch that its new rules do away with."""
-        waiting = self.symbols[symbol].passing.values()
-        return any(order.is_market and order.id in self.orders for order in waiting)
 
     # The short way -----------------------------------------------------------------------------------------------
 

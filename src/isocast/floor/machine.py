@@ -272,10 +272,13 @@ class Floor:
         state = self.symbols.get(terms.symbol)
         if state is None:
             self.take_over(SymbolState(terms, terms.phase, terms.reference, book=self.new_book()))
-        else:
-            state.terms = terms
-            self._changed[terms.symbol] = state  # It may trade in batches from now on.
-            self.touched_symbols[terms.symbol] = None
+            return
+        if state.phase is Phase.OPEN and state.terms.market is MarketKind.BATCH is not terms.market:
+            # Otherwise a crossed book, and market orders, would be left to continuous trading.
+            self._uncross(state, by_batch)
+        state.terms = terms
+        self._changed[terms.symbol] = state  # It may trade in batches from now on.
+        self.touched_symbols[terms.symbol] = None
 
     def _change(self, status: Status) -> None:
         named = self.symbols if status.symbol is None else [name for name in (status.symbol,) if name in self.symbols]
