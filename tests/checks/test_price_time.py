@@ -20,6 +20,7 @@ from isocast.floor.events import (
     Directory,
     Event,
     Lot,
+    MarketKind,
     Phase,
     Reveal,
     Share,
@@ -121,6 +122,20 @@ def test_an_auction_that_shares_otherwise_breaks_t4() -> None:
     found = told(CALL, lambda said: with_fields(said, "trade", buy=swapped.get(said.fields.get("buy", 0), 0)))
     assert {one.rule for one in found if one.property == "T4"} == {"uniform price, pro-rata"}
     assert "order 1 gets 20 of 55 at 101, and is due 30" in found[0].text
+
+
+def test_a_last_batch_is_judged_by_the_rules_before() -> None:
+    """In proportion to 30 and 10, although the new rules share by time."""
+    shared: list[list[Event]] = [
+        [
+            Directory("ISO", phase=Phase.OPEN, market=MarketKind.BATCH),
+            *(order(1, BUY, 30, 101), order(2, BUY, 10, 101), order(3, SELL, 20, 101)),
+            Directory("ISO", phase=Phase.OPEN),
+        ]
+    ]
+    assert told(shared, lambda said: said) == []
+    found = told(shared, lambda said: with_fields(said, "trade", buy=2))
+    assert {one.rule for one in found if one.property == "T4"} == {"uniform price, batch"}
 
 
 def test_an_auction_at_a_price_where_less_would_trade_breaks_t4() -> None:
