@@ -75,6 +75,16 @@ def test_an_instant_that_was_moved_forward_is_early_too() -> None:
     assert copy("a", FIRST, sooner).early(DELAY) == 2
 
 
+def test_another_shuffle_key_is_another_order() -> None:
+    """Of a site and of a customer alike; an archive of an older version has none."""
+    whole, other = copy("a", FIRST, SECOND), replace(SECOND, shuffle_key=b"another key 1234")
+    (site,) = differences([whole, copy("b", FIRST, other)])
+    (customer,) = differences([whole], [copy("bank", *map(unlabelled, [FIRST, other]))])
+    for found, name in ((site, "b"), (customer, "bank")):
+        assert (found.name, found.by_label, found.by_content) == (name, (3, 4), ())
+    assert differences([whole], [copy("old", *map(unlabelled, [FIRST, replace(SECOND, shuffle_key=bytes(16))]))]) == []
+
+
 def test_journals_are_compared_by_content_and_those_of_sites_by_label() -> None:
     other = [FIRST, replace(SECOND, messages=[SECOND.messages[0], (*SECOND.messages[1][:3], events_payload(99))])]
     relabelled = [FIRST, replace(SECOND, messages=[(source_id(9), 1, *SECOND.messages[0][2:]), SECOND.messages[1]])]

@@ -45,7 +45,13 @@ __all__ = [
 ]
 
 _CONTENT = np.dtype(
-    [("source", "<u8"), ("number", "<u8"), ("ordered", f"V{DIGEST_BYTES}"), ("digest", f"V{DIGEST_BYTES}")]
+    [
+        ("source", "<u8"),
+        ("number", "<u8"),
+        ("ordered", f"V{DIGEST_BYTES}"),
+        ("digest", f"V{DIGEST_BYTES}"),
+        ("key", f"V{len(NO_SHUFFLE_KEY)}"),
+    ]
 )
 _LABEL = ["source", "number", "ordered"]
 
@@ -239,6 +245,7 @@ class Copy:
             part["source"], part["number"], part["ordered"] = rows["source"], rows["number"], rows["digest"]
             digests = b"".join([payload_digest(payload) for _, _, _, payload in block.messages()])
             part["digest"] = np.frombuffer(digests, _CONTENT["digest"])
+            part["key"] = np.void(block.header.shuffle_key)
             headers.append(block.header)
             contents.append(part)
             breaches += walk.take(block)
@@ -317,7 +324,7 @@ class Difference:
     other: str
     """Who has the first of these sequences otherwise."""
     by_label: tuple[int, ...]
-    """Sequences with another source, number or ring's digest: the order differs."""
+    """Sequences with another source, number or ring's digest, or with another key of their token: the order differs."""
     by_content: tuple[int, ...]
     """Sequences with another content."""
 
@@ -328,10 +335,11 @@ class Difference:
 
 
 def differences(sites: Sequence[Copy], followers: Sequence[Copy] = ()) -> list[Difference]:
-    """Journals that differ where they overlap (S1): all by content, and sites by label where they know it.
+    """Journals that differ where they overlap (S1): all by content, sites by label, and all by the shuffle key.
 
     The longest journal of a site that has a sequence is what the others are compared with. Retransmit servers and
-    customers know no labels; nor does a site that filled its journal again from one of them.
+    customers know no labels; nor does a site that filled its journal again from one of them. Archives of an older
+    version know no key.
     """
     copies = [*sorted(sites, key=lambda copy: -copy.messages), *followers]
     if not copies:
@@ -340,9 +348,11 @@ def differences(sites: Sequence[Copy], followers: Sequence[Copy] = ()) -> list[D
     contents = np.concatenate([copy.contents for copy in copies])
     owners = np.repeat(np.arange(len(copies)), [copy.messages for copy in copies])
     known = np.flatnonzero((contents["source"] != 0) & (owners < len(sites)))
+    keyed = np.flatnonzero(contents["key"] != np.void(NO_SHUFFLE_KEY))
+    everything = np.arange(len(owners))
     others = np.zeros(len(owners), np.int64)
     differing = []
-    for rows, values in ((known, contents[_LABEL]), (np.arange(len(owners)), contents["digest"])):
+    for rows, values in ((known, contents[_LABEL]), (keyed, contents["key"]), (everything, contents["digest"])):
         _, first, group = np.unique(sequences[rows], return_index=True, return_inverse=True)
         reference = rows[first[group]]
         is_other = values[rows] != values[reference]
@@ -350,7 +360,8 @@ def differences(sites: Sequence[Copy], followers: Sequence[Copy] = ()) -> list[D
         differing.append(rows[is_other])
     found = []
     for place, copy in enumerate(copies):
-        by_label, by_content = (rows[owners[rows] == place] for rows in differing)
+        labels, keys, by_content = (rows[owners[rows] == place] for rows in differing)
+        by_label = np.union1d(labels, keys)
         either = np.union1d(by_label, by_content)
         if len(either):
             other = copies[others[either[np.argmin(sequences[either])]]].name
