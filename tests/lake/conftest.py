@@ -21,8 +21,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """`local[2]`, UTC, two shuffle partitions; what it writes goes to pytest's temporary directory."""
-    from isocast.lake.session import QUICK_START, spark_session  # noqa: PLC0415 - Spark loads when a test needs it
+    """`local[2]`, UTC, two shuffle partitions; what it writes goes to pytest's temporary directory.
+
+    Java ends with it: a second attempt has another.
+    """
+    from isocast.lake.session import QUICK_START, end_java, spark_session  # noqa: PLC0415 - Spark loads when needed
 
     place = tmp_path_factory.mktemp("spark")
     session = spark_session(
@@ -38,3 +41,4 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+    end_java()

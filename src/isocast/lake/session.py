@@ -43,6 +43,7 @@ __all__ = [
     "archive_file",
     "archive_options",
     "cores_of",
+    "end_java",
     "jvm_options",
     "kill_java",
     "learn",
@@ -125,11 +126,11 @@ def learn(spark: SparkSession) -> None:
         stream = spark.readStream.schema(table.schema).parquet(f"{place}/table").writeStream.foreachBatch(take)
         stream.option("checkpointLocation", f"{place}/checkpoint").trigger(availableNow=True).start().awaitTermination()
         spark.stop()
-        _end_jvm()
+        end_java()
 
 
-def _end_jvm() -> None:
-    """Close its input and wait: pyspark itself leaves it to the end of this process."""
+def end_java() -> None:
+    """Let it end in order, and wait; pyspark leaves that to the end of this process. The next session has another."""
     gateway = SparkContext._gateway  # noqa: SLF001 - nobody else knows the process
     process: Any = getattr(gateway, "proc", None)
     if gateway is None or process is None:
@@ -141,6 +142,7 @@ def _end_jvm() -> None:
     except TimeoutExpired:
         process.kill()
         process.wait()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
 
 
 def kill_java() -> None:

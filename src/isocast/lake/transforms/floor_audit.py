@@ -5,9 +5,10 @@
     floor_audit(messages, "XISO").show()
 
 A floor is a function of the whole sequence, so one task computes a floor's, by the same rules as a receiver; several
-floors are several tasks. A last token of which a part may be missing is left out. The judges are those of `isocast floor verify` (T4, T6, T7), who match nothing themselves. A
-report of an arbiter that says something else than the sequence is told as T1, and its trades are judged as if they had
-been made: whether they would break price and time.
+floors are several tasks. A last token of which a part may be missing is left out. The judges are those of
+`isocast floor verify` (T4, T6, T7, T8), who match nothing themselves. A report of an arbiter that says something else
+than the sequence is told as T1, and its trades are judged as if they had been made: whether they would break price and
+time.
 """
 
 from __future__ import annotations

@@ -294,9 +294,7 @@ class JournalFloor:
         token = self._follower.open_token
         blocks = JournalReader(self._where).blocks(self._follower.sequence, self.next_sequence - 1)
         headers = (block.header for block in blocks)
-        return token is not None and any(
-            header.token_number > token or header.ends_token for header in headers
-        )
+        return token is not None and any(header.token_number > token or header.ends_token for header in headers)
 
     def verify(self, reach: Reach | None = None, rosters: Sequence[Roster] = ()) -> FloorVerdict:
         """Compute every trade again, compare it with what the floor's arbiters have reported, and judge all of it.
