@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.floor.cases import BUY, SELL, SYMBOL, order
-from tests.floor.test_fast import SECOND, flows
+from tests.floor.test_fast import BOUNDS, SECOND, flows
 
 from isocast.floor import arrays, fast_book
 from isocast.floor.arrays import EVENT_DTYPE, ArrayKind, as_array, as_reports, run
@@ -93,7 +93,7 @@ def parts(draw: st.DrawFn) -> Parts:
         (
             [
                 Directory(name, **{"own_rule": rule, "phase": Phase.CLOSED if name == "SHUT" else Phase.OPEN, **terms})
-                for name, terms in zip(NAMES, TERMS, strict=True)
+                for name, terms in zip(NAMES, [draw(BOUNDS), *TERMS[1:]], strict=True)
             ],
             [],
         )

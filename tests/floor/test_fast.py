@@ -22,6 +22,15 @@ from isocast.floor.state import state_hash
 from isocast.terms.market import Side
 
 SECOND = "OSI"
+BOUNDS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "collar_bp": st.sampled_from((0, 0, 2_000, 5_000)),
+        "band_bp": st.sampled_from((0, 0, 1_500, 4_000)),
+        "pause_ns": st.sampled_from((1, 2)),
+        "reference": st.none() | PRICES,
+    }
+)
+"""Often none."""
 
 
 @st.composite
@@ -45,7 +54,7 @@ def common_flows(draw: st.DrawFn) -> list[list[Event]]:
     """What the short way is for: limit orders, cancels, replaces; and now and then something else."""
     rule = draw(st.sampled_from(OwnRule))
     tokens: list[list[Event]] = [
-        [Directory(SYMBOL, own_rule=rule, phase=Phase.OPEN, tick=draw(st.sampled_from((1, 2))))]
+        [Directory(SYMBOL, own_rule=rule, phase=Phase.OPEN, tick=draw(st.sampled_from((1, 2))), **draw(BOUNDS))]
     ]
     number = 0
     for _ in range(draw(st.integers(1, 5))):

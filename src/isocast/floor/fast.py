@@ -1,9 +1,9 @@
 """The same floor, for speed: the events that most of a stream consists of take a short way.
 
 Those are limit orders without conditions (for immediate execution, for a day, or until cancelled), cancels of a whole
-order and replaces, of symbols that trade continuously at the resting price, without collar and band. All others go the
-way of `floor.machine`, over the same book: at any moment both floors are equal, state hash included, and one suite of
-tests holds for both.
+order and replaces, of symbols that trade continuously at the resting price; but for orders that a collar refuses, and
+those of which a trade might leave the band. All others go the way of `floor.machine`, over the same book: at any moment
+both floors are equal, state hash included, and one suite of tests holds for both.
 
 The law of the short way: an event that enters it cannot be refused for anything but the book. `Checked` says so: of
 one event `FastFloor` sees to it, of an array `floor.arrays`, for all its events at once. What they do not vouch for,
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from isocast.floor.book import WorkingOrder
 from isocast.floor.events import (
@@ -41,6 +41,7 @@ from isocast.floor.events import (
 )
 from isocast.floor.fast_book import FEW, MEETS, FastBook, LiveOrders, as_order, limit_of_key
 from isocast.floor.machine import Floor, SymbolState
+from isocast.floor.rules.continuous import Band
 from isocast.terms.market import Side
 
 __all__ = ["AS_IT_IS", "Checked", "FastFloor", "Kind", "Told", "Way"]
@@ -100,6 +101,20 @@ class Told:
         """The number of the first trade, those of `others` included."""
 
 
+class _Bounds(NamedTuple):
+    """What collar and band leave to the loop, while a symbol's reference and phase are as they are."""
+
+    sell: int
+    """The least key of a sell that may enter."""
+    buy: int
+    low: int
+    """Prices at which it may trade."""
+    high: int
+
+
+_FAR: Final = 1 << 200
+"""Beyond all keys and prices."""
+_SHUT: Final = _Bounds(_FAR, _FAR, _FAR, -_FAR)
 _BUY, _SELL = Side.BUY, Side.SELL
 _OPEN = Phase.OPEN
 _DEADLINE = Order._fields.index("deadline") - 7
@@ -129,6 +144,8 @@ class FastFloor(Floor):
         """Nothing: for the next event that comes alone."""
         self.plain: dict[str, SymbolState] = {}
         """Symbols whose rules are the common ones."""
+        self._bounded: dict[int, None] = {}
+        """Of them those with a collar or a band, by their places."""
 
     def peek(self, number: int) -> tuple[SymbolState, WorkingOrder] | None:
         """An order that works or waits, with its symbol, to be read."""
@@ -209,16 +226,21 @@ class FastFloor(Floor):
 
     def _sort(self, terms: Directory) -> None:
         """Which way a symbol's events go."""
-        is_plain = (
-            terms.market is MarketKind.CONTINUOUS
-            and terms.price_rule is PriceRule.RESTING
-            and not terms.collar_bp
-            and not terms.band_bp
-        )
-        if is_plain:
-            self.plain[terms.symbol] = self.symbols[terms.symbol]
-        else:
-            self.plain.pop(terms.symbol, None)
+        state = self.symbols[terms.symbol]
+        self.plain.pop(terms.symbol, None)
+        self._bounded.pop(state.place, None)
+        if terms.market is MarketKind.CONTINUOUS and terms.price_rule is PriceRule.RESTING:
+            self.plain[terms.symbol] = state
+            if terms.collar_bp or terms.band_bp:
+                self._bounded[state.place] = None
+
+    @staticmethod
+    def _bounds(state: SymbolState) -> _Bounds:
+        if state.phase is not _OPEN:
+            return _SHUT
+        collar = Band.around(state.reference, state.terms.collar_bp) or (-_FAR, _FAR)
+        band = Band.around(state.reference, state.terms.band_bp) or (-_FAR, _FAR)
+        return _Bounds(2 * collar[0] + 1, 1 - 2 * collar[1], *band)
 
     # The short way -----------------------------------------------------------------------------------------------
 
@@ -231,7 +253,7 @@ class FastFloor(Floor):
         """
         live, objects, parts, token = self.orders.rows, self.orders.objects, self.orders.parts, self.token
         find: Callable[[int], Any] = live.get
-        has_other_ids = bool(self.offers or self.lots)
+        has_other_ids, bounded = bool(self.offers or self.lots), self._bounded
         # Local names are the fastest.
         on_cancel, on_replace, aside, immediate = Way.CANCEL, Way.REPLACE, Way.ASIDE, Way.IMMEDIATE
         traded, cancelled = Kind.TRADE, Kind.CANCELLED
@@ -244,7 +266,7 @@ class FastFloor(Floor):
                     if way < aside and not has_other_ids and number not in objects:
                         lines += (index, Kind.UNKNOWN, number, 0)
                         continue
-                    self.places = place
+                    current, self.places = -1, place
                     self._readably(event_of(index), is_used=way == Way.USED)
                     self._collect(index, lines, others)
                     place = self.places
@@ -253,7 +275,17 @@ class FastFloor(Floor):
             if symbol != current:
                 current = symbol
                 state, queues, buys, sells, buy_heap, sell_heap = parts[symbol]
-                if way < on_replace and not state.has_changed:
+                bounds = self._bounds(state) if symbol in bounded else None
+                if bounds is None and way < on_replace and not state.has_changed:
+                    self._touch(state)
+            if bounds is not None and way < on_replace:
+                if way < on_cancel and key < (bounds.sell if key > 0 else bounds.buy):
+                    current, self.places = -1, place
+                    self._readably(event_of(index), is_used=True)
+                    self._collect(index, lines, others)
+                    place = self.places
+                    continue
+                if not state.has_changed:
                     self._touch(state)
             if way == on_cancel:
                 del live[number], queues[found[1]][number]
@@ -270,8 +302,11 @@ class FastFloor(Floor):
                 elif quantity == AS_IT_IS:
                     quantity = total
                 price = limit_of_key(old) if key == AS_IT_IS else key
+                key = 2 * price + 1 if old > 0 else 1 - 2 * price
                 terms = state.terms
                 is_plain = state.phase is _OPEN and terms.symbol in self.plain
+                if bounds is not None and key != old:
+                    is_plain &= key >= (bounds.sell if key > 0 else bounds.buy)
                 if not is_plain or quantity <= filled or quantity % terms.lot or price % terms.tick:
                     current, self.places = -1, place
                     self._readably(event_of(index))
@@ -279,7 +314,6 @@ class FastFloor(Floor):
                     place = self.places
                     continue
                 lines += (index, Kind.REPLACED, number, quantity)
-                key = 2 * price + 1 if old > 0 else 1 - 2 * price
                 if key == old and quantity <= total:
                     if quantity != total:
                         self._touch(state)
@@ -296,7 +330,12 @@ class FastFloor(Floor):
             # It trades with what waits within its limit, as `rules.continuous.meet` does.
             heap = buy_heap if key > 0 else sell_heap
             if heap and heap[0] + key <= MEETS:
-                if (buys if key > 0 else sells).icebergs:
+                is_readable = bool((buys if key > 0 else sells).icebergs)
+                if bounds is not None:
+                    current = -1  # A trade moves the reference, and with it the bounds.
+                    prices = limit_of_key(key), limit_of_key(heap[0])
+                    is_readable |= min(prices) < bounds.low or max(prices) > bounds.high
+                if is_readable:
                     self.places = place
                     row = (symbol, key, quantity, filled, account, owner, token, place, is_day)
                     order = as_order(number, row)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from tests.runtime.disk.journals import write
@@ -122,8 +123,8 @@ def test_whoever_follows_the_floor_has_the_same(seed: int, tmp_path: Path) -> No
     rows = []
     for header, _, sequence, index, one in JournalReader(journal).opaque_messages():
         heard[header.token_number].append(FloorMessage(sequence, one.topic, one.payload, header.shuffle_key))
-        row = {"sequence": sequence, "index": index, "token": header.token_number, "instant_ns": header.instant}
-        row |= {"shuffle_key": header.shuffle_key, "ends_token": header.ends_token}
+        row: dict[str, Any] = {"sequence": sequence, "index": index, "token": header.token_number}
+        row |= {"instant_ns": header.instant, "shuffle_key": header.shuffle_key, "ends_token": header.ends_token}
         rows.append({**row, "topic": one.topic, "payload": one.payload})
     for token, messages in heard.items():
         effects = arbiter.step(TokenReleased(token, token * PERIOD, 0, 3, (1, 2, 3), tuple(messages)))
