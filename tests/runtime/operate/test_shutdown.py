@@ -176,6 +176,22 @@ def test_an_orderly_end_has_its_own_exit_code_and_nothing_is_said_for_it(
         assert ended(process) == (7, "ends\n")
 
 
+def test_a_command_whose_time_is_up_while_it_says_so_has_said_so(tmp_path: Path) -> None:
+    """The forced end comes between the decision to write the line and the writing."""
+    slow = """
+shutdown._GRACE_S = 0.1
+def slowly(text):
+    time.sleep(0.3)
+    print(text, flush=True)
+try:
+    ready()
+    time.sleep(600)
+except KeyboardInterrupt:
+    sys.exit(shutdown.finish(shutdown.interrupted(slowly)))
+"""
+    assert ended_by(signal.SIGHUP, slow, tmp_path) == (130, "isocast: interrupted\n")
+
+
 def test_who_waits_for_long_is_told_for_what(tmp_path: Path) -> None:
     script = "shutdown._GRACE_S = 0.1\n" + ORDERLY.format(meanwhile="await asyncio.Event().wait()")
     with running(script, tmp_path) as process:

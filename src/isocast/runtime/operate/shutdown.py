@@ -22,7 +22,7 @@ import os
 import signal
 import sys
 import time
-from _thread import start_new_thread
+from _thread import RLock, start_new_thread
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -56,6 +56,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE_S = 0.9
 """For a command that asked for nothing: with what a forced end takes, all of it is over after a second."""
 _LOOK_S = 0.05
+_LINE_S = 0.5
+"""How long a forced end waits for the main thread, if that is writing the line that the command was interrupted."""
 _ROUNDS = 40
 """Looks at whether those who were killed are gone, 20 ms apart: 0.8 s."""
 _LEAVE_SCREEN = b"\x1b[?1049l\x1b[?25h"
@@ -105,6 +107,8 @@ class _State:
     def __init__(self) -> None:
         self.stops = []
         self.forced = []
+        self.telling = RLock()
+        """Held while the line is written: the process must not end between the decision to write it and the writing."""
 
 
 _state = _State()
@@ -156,9 +160,15 @@ def finish(code: int) -> int:
 
 def interrupted(say: Callable[[str], object] | None = None) -> int:
     """Say in one line that this command was ended, unless nobody would read it; its exit code."""
-    if _state.cause != signal.SIGPIPE and not _state.told:
-        _state.told = _is_ours()  # Its time may be up while it says so.
-        (say or _say)("isocast: interrupted")
+    if _state.cause != signal.SIGPIPE:
+        is_held = _state.telling.acquire(timeout=_LINE_S)  # The time may be up while the main thread writes.
+        try:
+            if not _state.told:
+                _state.told = _is_ours()
+                (say or _say)("isocast: interrupted")
+        finally:
+            if is_held:
+                _state.telling.release()
     return _code()
 
 
