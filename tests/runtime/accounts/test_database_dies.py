@@ -48,6 +48,7 @@ class Killer:
         return reach
 
     def end(self) -> None:
+        """Wait until the server that was killed is there again."""
         assert self._restart is not None, f"{self._step} was reached {self.told.count(self._step)} times"
         self._restart.join()
 
@@ -60,7 +61,7 @@ async def traded(server: PostgreSQL, killer: Killer | None) -> Outcome:
     await hall.open()
     try:
         await hall.follow()
-        found = await day(hall)
+        found = await day(hall, None if killer is None else killer.end)
         assert hall.desk.failure is None
     finally:
         if killer is not None:

@@ -174,8 +174,11 @@ async def hall_at(url: str) -> AsyncIterator[Hall]:
         await hall.close()
 
 
-async def day(hall: Hall) -> Outcome:
-    """Orders, a replace, fills, a cancel; then everything is settled. What is left, and what was told."""
+async def day(hall: Hall, before_reading: Callable[[], None] | None = None) -> Outcome:
+    """Orders, a replace, fills, a cancel; then everything is settled. Return the balances, and what traders were told.
+
+    `before_reading` returns once the database answers: reads, unlike orders, are not tried again.
+    """
     await hall.ask(hall.ada, limit("1", BUY, 100, 10))
     await hall.ask(hall.bob, limit("1", SELL, 60, 10))
     await hall.token()
@@ -185,6 +188,8 @@ async def day(hall: Hall) -> Outcome:
     await hall.ask(hall.ada, CancelRequest("3", "2"))
     await hall.token()
     await hall.settle()
+    if before_reading is not None:
+        before_reading()
     told = [await hall.told(login) for login in (hall.ada, hall.bob)]
     for reports in told:
         assert [report.number for report in reports] == list(range(1, len(reports) + 1))
