@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,46 @@ def test_a_roster_counts_from_the_same_token_on_everywhere(tmp_path: Path) -> No
             assert book_of(world, "b").entries == ((0, first), *[(token, second) for token in effective])
             await world.publish("floor", trades(5, first_id=6))
             await world.until_journals_have(range(1, 11), *RECEIVERS)
+
+    run(work())
+
+
+def test_a_roster_waits_for_a_ring_that_is_re_forming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under load the ring re-formed as the roster was applied: it never came into force, and nobody said so."""
+    views, asked = RingChange.views, 0
+
+    async def re_forming(change: RingChange) -> dict[str, RingView]:
+        nonlocal asked
+        asked += 1
+        now = await views(change)
+        return {name: replace(view, mode="sealed") for name, view in now.items()} if asked < 4 else now
+
+    async def work() -> None:
+        async with World(market_file(tmp_path, SMALL)) as world:
+            await world.start()
+            assert renew_roster(world.market, RosterWish(new_core_key=True)) is not None
+            told: list[str] = []
+            monkeypatch.setattr(RingChange, "views", re_forming)
+            states = await RosterChange(world.market, told.append).apply()
+            assert {states[name].counting for name in RECEIVERS} == {2}
+            assert told == ["roster 2 to be announced", "roster 2 to count"]
+
+    run(work())
+
+
+def test_a_roster_that_no_ring_announces_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    views = RingChange.views
+
+    async def sealed(change: RingChange) -> dict[str, RingView]:
+        return {name: replace(view, mode="sealed") for name, view in (await views(change)).items()}
+
+    async def work() -> None:
+        async with World(market_file(tmp_path, SMALL)) as world:
+            await world.start()
+            assert renew_roster(world.market, RosterWish(new_core_key=True)) is not None
+            monkeypatch.setattr(RingChange, "views", sealed)
+            with pytest.raises(OperatorError, match="roster 2 to be announced: not done after 0 s"):
+                await RosterChange(world.market, patience_s=0.3).apply()
 
     run(work())
 

@@ -137,13 +137,17 @@ class RingChange:
 
     async def _member(self) -> str:
         """A receiver on the ring that can carry a request."""
-        views = await self.views()
-        for name, view in sorted(views.items(), key=lambda item: -item[1].held):
-            if view.site in view.ring and view.mode == "normal" and not view.leaving:
-                return name
+        for name in _able(await self.views()):
+            return name
         raise OperatorError(
             "no node of this machine is on the ring: wait until the ring has formed, or run this on another machine"
         )
+
+    async def member_when_ready(self, what: str) -> str:
+        """The same, once there is one: a ring may be re-forming."""
+        rule = "See whether the ring runs: isocast ring status; or run this on another machine"
+        views = await self.until(what, lambda views: bool(_able(views)), rule)
+        return _able(views)[0]
 
     async def until(self, what: str, so: Callable[[dict[str, RingView]], bool], otherwise: str) -> dict[str, RingView]:
         """Wait until what everybody says makes it so; what is so already is not talked about."""
@@ -367,6 +371,14 @@ class RingChange:
 
 def _newest(views: dict[str, RingView]) -> RingView:
     return max(views.values(), key=lambda view: (view.epoch != "0", view.held))
+
+
+def _able(views: dict[str, RingView]) -> list[str]:
+    """Who is on the ring and can carry a request, the furthest first."""
+    able = [
+        name for name, view in views.items() if view.site in view.ring and view.mode == "normal" and not view.leaving
+    ]
+    return sorted(able, key=lambda name: -views[name].held)
 
 
 def _at_work(views: dict[str, RingView]) -> bool:
