@@ -15,7 +15,8 @@ from tests.wire.samples import KEYS, MARKET, SAMPLES
 
 from isocast.terms.ids import Epoch
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
-from isocast.wire.codec import REASONS, encode
+from isocast.wire.ballot_bodies import REASONS
+from isocast.wire.codec import encode
 from isocast.wire.events import MarketEvent, build_events
 from isocast.wire.frame import VERSION, PacketKind
 from isocast.wire.packets import (

@@ -9,7 +9,8 @@ from tests.wire.samples import SAMPLES
 from isocast.runtime.net import door as doorway
 from isocast.terms.market import EventFlag, EventKind, MarketStatus
 from isocast.wire import door, limits
-from isocast.wire.codec import REASONS, encode
+from isocast.wire.ballot_bodies import REASONS
+from isocast.wire.codec import encode
 from isocast.wire.events import EVENT_DTYPE
 from isocast.wire.frame import AUDIENCE, MAGIC, VERSION, PacketKind
 from isocast.wire.packets import ControlKind, Range

@@ -12,7 +12,8 @@ from tests.wire.hostile import framed, resealed
 from tests.wire.samples import KEY, KEYS, SAMPLES, SITE, TOKEN
 
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
-from isocast.wire.codec import BALLOTS, LINE_PLANS, NACKS, REASONS, TRAFFIC, PacketKind, decode, encode
+from isocast.wire.ballot_bodies import BALLOTS, REASONS
+from isocast.wire.codec import LINE_PLANS, NACKS, TRAFFIC, PacketKind, decode, encode
 from isocast.wire.limits import (
     JUMBO_DATAGRAM,
     MAX_DATAGRAM,

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
-from isocast.wire.codec import join_body, new_ring_body
+from isocast.wire.ballot_bodies import join_body, new_ring_body
 from isocast.wire.packets import Invite, Join, NewRing, Receipt, SourceChain, Token, Vote, digest_of
 from isocast.wire.signing import SignedKind
 from isocast.wire.token_body import token_body
