@@ -11,7 +11,6 @@ from tests.checks.proven_journals import ROOT, ROSTER, SignedMarket
 from tests.runtime.disk.journals import TINY, segments, write, write_of
 from tests.wire.journal_samples import block, blocks
 
-from isocast.cli.journal_text import instant_text
 from isocast.cli.main import main
 from isocast.ring.settings import OrderRule
 from isocast.runtime.disk.journal import prune
@@ -370,17 +369,3 @@ def test_cat_stops_at_damage(folder: Path, capsys: pytest.CaptureFixture[str]) -
 def test_a_wrong_number_is_one_line_and_exit_2(folder: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["journal", "cat", str(folder), *option.split()]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "instant, text",
-    [
-        (0, "1970-01-01T00:00:00.000000000Z"),
-        (1_794_726_193_123_456_789, "2026-11-15T07:03:13.123456789Z"),
-        (-1, "1969-12-31T23:59:59.999999999Z"),
-        ((1 << 63) - 1, "2262-04-11T23:47:16.854775807Z"),
-        (-(1 << 63), "1677-09-21T00:12:43.145224192Z"),
-    ],
-)
-def test_instants_keep_their_nanoseconds(instant: int, text: str) -> None:
-    assert instant_text(instant) == text

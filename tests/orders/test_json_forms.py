@@ -35,7 +35,6 @@ from isocast.orders.json_forms import (
     QUANTITY_MAX,
     bid_of,
     cancel_of,
-    instant_text,
     lot_of,
     order_of,
     price_text,
@@ -54,6 +53,7 @@ from isocast.orders.needs import Side
 from isocast.runtime.accounts.web_forms import BID, CANCEL, LOT, ORDER, REPLACE, REVEAL, SEALED_BID, TAKE
 from isocast.runtime.net.json_service import Fields, read_body
 from isocast.terms.errors import RemoteProtocolError
+from isocast.terms.instants import instant_text
 
 PRICES = st.integers(0, PRICE_MAX)
 IDS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=64)

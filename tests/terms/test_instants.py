@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.terms.instants import MICROSECOND, MILLISECOND, NEVER, SECOND, from_seconds, read_instant, to_seconds
+from isocast.terms.instants import (
+    MICROSECOND,
+    MILLISECOND,
+    NEVER,
+    SECOND,
+    from_seconds,
+    instant_text,
+    minute_text,
+    read_instant,
+    second_text,
+    to_seconds,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,3 +53,22 @@ def test_an_instant_is_read_to_the_nanosecond(text: str, nanoseconds: int) -> No
 def test_what_is_no_instant_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         read_instant(text)
+
+
+@pytest.mark.parametrize(
+    "instant, text",
+    [
+        (0, "1970-01-01T00:00:00.000000000Z"),
+        (1_794_726_193_123_456_789, "2026-11-15T07:03:13.123456789Z"),
+        (-1, "1969-12-31T23:59:59.999999999Z"),
+        ((1 << 63) - 1, "2262-04-11T23:47:16.854775807Z"),
+        (-(1 << 63), "1677-09-21T00:12:43.145224192Z"),
+    ],
+)
+def test_instants_keep_their_nanoseconds(instant: int, text: str) -> None:
+    assert instant_text(instant) == text
+
+
+def test_people_read_the_second_or_the_minute_before() -> None:
+    instant = 1_794_726_193_999_999_999
+    assert (second_text(instant), minute_text(instant)) == ("2026-11-15 07:03:13 UTC", "2026-11-15 07:03 UTC")

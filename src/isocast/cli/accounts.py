@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 
 from isocast.cli.databases import BooksUrl, address_of, needing_extra
 from isocast.cli.options import Config, Count, Flag
-from isocast.cli.render import line, note, show_json, show_table, when, working
+from isocast.cli.render import line, note, show_json, show_table, working
 from isocast.orders.accounts import amount_text, cash, is_house, name_of, parse_amount, parse_sum, shares
 from isocast.orders.controls import Block, BlockScope
 from isocast.orders.desk import Scope
@@ -22,6 +22,7 @@ from isocast.orders.ledger import Entry
 from isocast.orders.ledger import deposit as deposit_entry
 from isocast.orders.ledger import withdraw as withdraw_entry
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.instants import minute_text
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
@@ -298,7 +299,12 @@ def show(who: str | None = None, /, *, kept: BooksPlace = _KEPT, json: Flag = Fa
                 show_json([asdict(account) for account in accounts])
                 return 0
             rows = [
-                (str(account.number), account.name, when(account.opened_ns), _frozen(account.frozen, account.reason))
+                (
+                    str(account.number),
+                    account.name,
+                    minute_text(account.opened_ns),
+                    _frozen(account.frozen, account.reason),
+                )
                 for account in accounts
                 if not is_house(account.number)
             ]
@@ -353,7 +359,7 @@ def statement(who: Who, /, *, kept: BooksPlace = _KEPT, last: Count | None = Non
         return 0
     rows = [
         (
-            when(one.at_ns),
+            minute_text(one.at_ns),
             one.kind,
             amount_text(one.asset, one.amount),
             one.pot,
@@ -554,7 +560,7 @@ def token(
     if json:
         show_json({"account": account.number, "token": made, "scopes": scopes, "expires_ns": expires})
     else:
-        note(f"isocast: it may {' and '.join(scopes)} until {when(expires)}; it is not shown again")
+        note(f"isocast: it may {' and '.join(scopes)} until {minute_text(expires)}; it is not shown again")
         line(made)
     return 0
 

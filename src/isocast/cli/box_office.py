@@ -15,9 +15,10 @@ from cyclopts.validators import Number
 from isocast.cli.certs import CertificateDays, certify
 from isocast.cli.databases import BooksUrl, address_of, needing_extra
 from isocast.cli.options import Config, Count, Flag, Seconds, duration_of
-from isocast.cli.render import line, note, show_json, show_table, when
+from isocast.cli.render import line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.instants import minute_text
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
@@ -292,7 +293,8 @@ def sell(  # noqa: PLR0913 - to whom, what, for how long, where
         if json:
             show_json(order._asdict())
         else:
-            line(f"{name} has {order.plan} until {when(order.ends_ns)}{'' if out is None else f'; package in {out}'}.")
+            package = "" if out is None else f"; package in {out}"
+            line(f"{name} has {order.plan} until {minute_text(order.ends_ns)}{package}.")
         return 0
 
 
@@ -316,7 +318,7 @@ def renew(*, books: Books = _BOOKS, json: Flag = False) -> int:
                 }
             )
             return 0
-        rows = [(renewal.subscriber, renewal.plan, renewal.state, when(renewal.ends_ns)) for renewal in renewals]
+        rows = [(renewal.subscriber, renewal.plan, renewal.state, minute_text(renewal.ends_ns)) for renewal in renewals]
         show_table("Renewals", ("subscriber", "plan", "", "until"), rows)
         line(f"{counted(len(renewals), 'renewal')}, {counted(len(settled), 'order')} settled.")
         return 0
@@ -390,8 +392,8 @@ def show(name: str | None = None, *, books: Books = _BOOKS, json: Flag = False) 
         rows = [
             (
                 who.name,
-                when(until) if until else "–",
-                "" if who.revoked_ns is None else f"revoked {when(who.revoked_ns)}",
+                minute_text(until) if until else "–",
+                "" if who.revoked_ns is None else f"revoked {minute_text(who.revoked_ns)}",
             )
             for who, until in found
         ]
@@ -411,14 +413,14 @@ def _show_one(office: BoxOffice, name: str, *, as_json: bool) -> int:
         (
             str(order.id),
             order.plan,
-            f"{when(order.begins_ns)} to {when(order.ends_ns)}",
+            f"{minute_text(order.begins_ns)} to {minute_text(order.ends_ns)}",
             price_text(order.amount, order.currency),
             order.state,
         )
         for order in orders
     ]
     show_table(f"Orders of {name}", ("order", "plan", "time", "amount", ""), rows)
-    show_table("Invoices", ("number", "issued"), [(str(bill.number), when(bill.issued_ns)) for bill in invoices])
+    show_table("Invoices", ("number", "issued"), [(str(bill.number), minute_text(bill.issued_ns)) for bill in invoices])
     line(f"Renewed: {', '.join(office.standing(name)) or 'nothing'}.")
     return 0
 
@@ -455,7 +457,7 @@ def audit(
             show_json({"fault": fault, "entries": [entry._asdict() for entry in entries]})
             return _WRONG if fault else 0
         rows = [
-            (str(entry.number), when(entry.at_ns), entry.actor, entry.act, entry.subject, entry.detail)
+            (str(entry.number), minute_text(entry.at_ns), entry.actor, entry.act, entry.subject, entry.detail)
             for entry in entries
         ]
         show_table("Audit log", ("entry", "time", "who", "did", "to", "detail"), rows)
@@ -502,7 +504,7 @@ def token(
         if json:
             show_json({"file": str(out), "ends_ns": ends})
         else:
-            line(f"{out} counts until {when(ends)}.")
+            line(f"{out} counts until {minute_text(ends)}.")
         return 0
 
 

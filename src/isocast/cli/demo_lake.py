@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from isocast.checks.skew import ReleaseSkew
+from isocast.cli.render import entry
 from isocast.cli.skew_text import skew_words
 from isocast.runtime.disk.scratch import scratch_directory
 from isocast.runtime.market.model import Market
@@ -280,7 +281,6 @@ def lake_words(lake: LakeBeside, show: Show) -> str:
 _ROWS = (("tape", "trade"), ("quotes", "quote"), ("bars", "bar"))
 """Tables, and what a row of each is."""
 
-_LABEL = 12
 _BARS_SHOWN = 3
 """Of each symbol, the newest."""
 _FINDINGS_SHOWN = 5
@@ -294,27 +294,22 @@ _BAR_NAMES = ("symbol", "from", "open", "high", "low", "close", "volume", "trade
 def lake_lines(lake: LakeBeside) -> Iterator[str]:
     """Lines of at most 100 characters, below those of the market."""
     if lake.stage is not LakeStage.DONE:
-        yield from _entry("tables", [_why(lake)])
+        yield from entry("tables", _why(lake))
         yield ""
         return
     found = lake.found
     yield "The same by Spark, from the tables that followed the market, and from the journals of all"
     yield ""
-    yield from _entry("tables", _tables(lake))
+    yield from entry("tables", *_tables(lake))
     if found["bars"]:
-        yield from _entry("bars", _bars(found["bars"], found["interval"]))
-    yield from _entry("skew", skew_words(ReleaseSkew(**found["skew"])))
-    yield from _entry("audit", _audit(found["audit"]))
+        yield from entry("bars", *_bars(found["bars"], found["interval"]))
+    yield from entry("skew", *skew_words(ReleaseSkew(**found["skew"])))
+    yield from entry("audit", *_audit(found["audit"]))
     if found.get("trades") is not None:
-        yield from _entry("trades", _trades(found["trades"]))
+        yield from entry("trades", *_trades(found["trades"]))
     if lake.faults:
-        yield from _entry("WRONG", lake.faults[:_FINDINGS_SHOWN])
+        yield from entry("WRONG", *lake.faults[:_FINDINGS_SHOWN])
     yield ""
-
-
-def _entry(name: str, texts: Sequence[str]) -> Iterator[str]:
-    for place, text in enumerate(texts):
-        yield f"  {'' if place else name:<{_LABEL}}{text}"
 
 
 def _why(lake: LakeBeside) -> str:

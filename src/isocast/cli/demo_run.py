@@ -14,7 +14,7 @@ from pathlib import Path
 from isocast.cli.demo_lake import LakeBeside, LakeStage, lake_lines, lake_words
 from isocast.cli.demo_trading import floor_words, trading_entries
 from isocast.cli.live_view import can_draw, live_screen
-from isocast.cli.render import line, show_json
+from isocast.cli.render import entry, line, show_json
 from isocast.cli.skew_text import skew_words
 from isocast.runtime.disk import scratch
 from isocast.runtime.market.finding import is_running
@@ -37,7 +37,6 @@ __all__ = ["COMMANDS", "DemoOptions", "kept_directory", "next_steps", "run_demo"
 # ---- What the demo says at its end: what was promised, what the journals prove, and what to try next.
 
 
-_LABEL = 12
 _FAULTS_SHOWN = 12
 
 
@@ -48,12 +47,12 @@ def summary_lines(summary: Summary, missing: Sequence[str] = ()) -> Iterator[str
     yield f"{summary.seconds:.1f} s of a market of {summary.nodes} processes, from the journals of all"
     yield ""
     floors = ", ".join([f"{mic} {count:,}" for mic, count in sorted(summary.by_floor.items())])
-    yield from _entry(
+    yield from entry(
         "messages",
         f"{summary.messages:,} in one sequence with {counted(summary.events, 'event')}{_published(summary)}",
         f"{floors}; the same in the journals of {summary.places} receivers",
     )
-    yield from _entry(
+    yield from entry(
         "latency",
         f"{figures.latency_ns / SECOND:.3f} s submit to release, formula {summary.formula.value:.3f} s:"
         f" {summary.ratio:.2f} of it",
@@ -62,14 +61,14 @@ def summary_lines(summary: Summary, missing: Sequence[str] = ()) -> Iterator[str
     )
     lateness = figures.lateness
     busy = "there is one clock here: what is beyond 2ε was released by a process that waited for its turn"
-    yield from _entry(
+    yield from entry(
         "skew",
         *skew_words(figures.skew),
         f"releases were late by {_ms(lateness.p50_ns)} median, {_ms(lateness.p99_ns)} p99;"
         f" too late is more than P = {summary.late_after_ns / 1e6:g} ms",
         *([busy] if figures.skew.exceeding else []),
     )
-    yield from _entry(
+    yield from entry(
         "losses",
         f"{counted(summary.lost, 'packet')} lost on purpose, {summary.lost_at_receivers:,} of them at receivers;"
         f" {summary.kernel_drops or 'none'} by the kernel",
@@ -78,20 +77,20 @@ def summary_lines(summary: Summary, missing: Sequence[str] = ()) -> Iterator[str
         else f"{counted(summary.nacks, 'NACK')}, {counted(summary.repairs, 'repair')};"
         f" {counted(summary.gaps, 'message')} missing",
     )
-    yield from _entry("rings", *_rings(summary))
+    yield from entry("rings", *_rings(summary))
     if summary.trading is not None:
         for name, texts in trading_entries(summary.trading, summary.victim, summary.story.victim):
-            yield from _entry(name, *texts)
+            yield from entry(name, *texts)
     if missing:
-        yield from _entry("traders", f"none, without {', '.join(missing)}: pip install 'isocast[accounts,websocket]'")
+        yield from entry("traders", f"none, without {', '.join(missing)}: pip install 'isocast[accounts,websocket]'")
     for place, customer in enumerate(summary.customers):
-        yield from _entry("" if place else "customers", _customer(customer))
-    yield from _entry("gaps", f"{summary.gaps:,}" if summary.gaps else "none: every receiver has every sequence, once")
-    yield from _entry("early", f"{summary.early:,}" if summary.early else "none: nothing was out before its instant")
+        yield from entry("" if place else "customers", _customer(customer))
+    yield from entry("gaps", f"{summary.gaps:,}" if summary.gaps else "none: every receiver has every sequence, once")
+    yield from entry("early", f"{summary.early:,}" if summary.early else "none: nothing was out before its instant")
     if summary.faults:
         more = len(summary.faults) - _FAULTS_SHOWN
         rest = [f"and {more} more"] if more > 0 else []
-        yield from _entry("WRONG", *summary.faults[:_FAULTS_SHOWN], *rest)
+        yield from entry("WRONG", *summary.faults[:_FAULTS_SHOWN], *rest)
     yield ""
 
 
@@ -110,11 +109,6 @@ def _left_out(summary: Summary) -> Iterator[str]:
         yield f"left out: {share}, made while a ring formed or by a city that was away"
     if summary.rings > 1:
         yield f"{figures.latency_all_ns / SECOND:.3f} s including the time without a ring"
-
-
-def _entry(name: str, *texts: str) -> Iterator[str]:
-    for place, text in enumerate(texts):
-        yield f"  {'' if place else name:<{_LABEL}}{text}"
 
 
 def _ms(span_ns: int) -> str:

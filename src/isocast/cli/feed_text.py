@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from isocast.runtime.client.feed_files import FeedFile, FeedFormat, FeedOptions,
 from isocast.runtime.client.feed_sinks import open_sink, out_format
 from isocast.runtime.client.rows import fields_of
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
+from isocast.terms.instants import instant_text
 from isocast.terms.market import EventKind, Mic, Symbol
 from isocast.terms.quantities import suggestion
 from isocast.terms.zones import zone_of
@@ -76,11 +76,8 @@ class FeedSummary:
         self.first_rows += [fields_of(event) for event in block[: max(wanted, 0)].tolist()]
 
 
-def _moment(nanoseconds: int) -> str:
-    if not nanoseconds:
-        return "–"
-    seconds, rest = divmod(nanoseconds, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
+def _moment(instant: int) -> str:
+    return instant_text(instant) if instant else "–"
 
 
 def _type_name(feed: FeedFile, name: str) -> str:

@@ -122,7 +122,7 @@ def lots(*, place: GatewayChoice = _PLACE, json: Flag = False) -> int:
 
 
 def _instant(at: int | None) -> str:
-    from isocast.orders.json_forms import instant_text
+    from isocast.terms.instants import instant_text
 
     return "" if at is None else instant_text(at)[:19] + "Z"
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from enum import Enum
 
 from isocast.cli.render import EVENT_COLUMNS, figure, in_columns, line
 from isocast.runtime.client.message_rows import OPAQUE_KIND, message_fields
 from isocast.runtime.disk.journal_reader import SegmentSummary
 from isocast.terms.ids import Epoch, describe
-from isocast.terms.instants import SECOND
+from isocast.terms.instants import SECOND, instant_text
 from isocast.terms.instruments import scale_of
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.journal_blocks import IS_EVENTS, BlockView
 from isocast.wire.opaque import read_opaque_or_none
 
-__all__ = ["instant_text", "rows_of", "segment_as_json", "segment_row", "show_json_rows", "show_rows"]
+__all__ = ["rows_of", "segment_as_json", "segment_row", "show_json_rows", "show_rows"]
 
 _COLUMNS = {
     "sequence": 12,
@@ -29,12 +28,6 @@ _COLUMNS = {
     "number": 9,
     **EVENT_COLUMNS,
 }
-
-
-def instant_text(instant: int) -> str:
-    """An instant with all its nanoseconds, in UTC. What 64 bits can say, from 1677 to 2262, the calendar has."""
-    seconds, nanoseconds = divmod(instant, SECOND)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09}Z"
 
 
 # ---- segments

@@ -502,7 +502,7 @@ def _row(one: OrderReport) -> tuple[str, ...]:
 
 def report_fields(one: OrderReport) -> dict[str, object]:
     """A report as JSON prints it."""
-    from isocast.orders.json_forms import instant_text
+    from isocast.terms.instants import instant_text
 
     said = {name: _plain(value) for name, value in asdict(one).items() if name != "at_ns"}
     return {**said, "order": str(one.order), "at": instant_text(one.at_ns)}

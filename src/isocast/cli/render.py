@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EVENT_COLUMNS",
     "Progress",
+    "entry",
     "figure",
     "in_columns",
     "line",
@@ -21,7 +22,6 @@ __all__ = [
     "show_json",
     "show_table",
     "showed_whole",
-    "when",
     "working",
 ]
 
@@ -40,6 +40,8 @@ EVENT_COLUMNS = {
     "flags": 0,
 }
 """The columns of an event in a row of text, and the width of each; the last is as long as it likes."""
+_LABEL = 12
+"""The width of a name in a summary."""
 _NUMBERS = frozenset({"stripe", "sequence", "token", "late_us", "number", "price", "quantity", "id"})
 """Columns that are set to the right."""
 
@@ -47,6 +49,12 @@ _NUMBERS = frozenset({"stripe", "sequence", "token", "late_us", "number", "price
 def line(text: str = "") -> None:
     """One line on standard output."""
     sys.stdout.write(f"{text}\n")
+
+
+def entry(name: str, *texts: str) -> Iterator[str]:
+    """Lines of a summary: the name in front of the first, the texts below each other."""
+    for place, text in enumerate(texts):
+        yield f"  {'' if place else name:<{_LABEL}}{text}"
 
 
 def note(text: str) -> None:
@@ -97,11 +105,6 @@ def figure(value: object) -> str:
             return ", ".join(figure(part) for part in value) or "none"
         case _:
             return str(value)
-
-
-def when(instant: int) -> str:
-    """An instant as people write it."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(instant // 1_000_000_000))
 
 
 def show_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

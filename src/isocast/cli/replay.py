@@ -15,6 +15,7 @@ from isocast.cli.options import AS_THE_FILES_SAY, Config, FeedChoice, Flag
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.instants import second_text
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
@@ -241,9 +242,7 @@ def _duration(seconds: float) -> str:
 
 
 def _clock(time_ns: int) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(time_ns // _BILLION, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if time_ns else "unknown"
+    return second_text(time_ns) if time_ns else "unknown"
 
 
 # ---- when it ends

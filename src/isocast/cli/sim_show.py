@@ -16,7 +16,7 @@ from rich.text import Text
 
 from isocast.checks.properties import explained
 from isocast.cli.live_view import FAINT, MOTTO, STATES, bars, can_draw, figures, header, live_screen, log, panel
-from isocast.cli.render import line
+from isocast.cli.render import entry, line
 from isocast.cli.shipped import shipped
 from isocast.cli.sim_scene import ObservedSite, Scene
 from isocast.cli.world_map import MapLine, Mark, fitted_map, height_for
@@ -42,7 +42,6 @@ __all__ = ["beats", "frame", "next_steps", "phase", "show_scenario", "state_of",
 # ---- What a simulated market comes to: what was promised, what was measured, and what to try next.
 
 
-_LABEL = 12
 _VIOLATIONS_SHOWN = 10
 _EXCHANGE_SHARE = 99.3
 """Of London against Sydney at one exchange in London: scenarios/paper/exchange-london.toml."""
@@ -57,36 +56,31 @@ def summary(scene: Scene, run: TimedRun, seed: int, *, interrupted: bool) -> Ite
     )
     yield ""
     made = f"{counted(recorder.tokens, 'token')}, {counted(recorder.rings, 'ring')}"
-    yield from _entry("messages", f"{releases.messages:,} in one sequence, {made}")
-    yield from _entry(
+    yield from entry("messages", f"{releases.messages:,} in one sequence, {made}")
+    yield from entry(
         "latency",
         f"{to_seconds(round(releases.unbroken_latency_ns)):.3f} s on an unbroken ring,"
         f" formula {to_seconds(round(releases.unbroken_formula_ns)):.3f} s",
         f"{to_seconds(round(releases.latency_ns)):.3f} s including the time without a ring",
     )
-    yield from _entry(
+    yield from entry(
         "skew",
         f"{releases.skew_ns / 1e6:.3f} ms at most between cities, bound 2ε = {run.timing.skew_bound_ns / 1e6:g} ms",
         f"over {releases.punctual:,} releases; {releases.late:,} more were late: no ring, or a city that was away",
     )
     missing = scene.lost - scene.regained - scene.awaited
     awaited = f" {scene.awaited} still awaited," if scene.awaited else ""
-    yield from _entry(
+    yield from entry(
         "losses",
         f"{counted(scene.lost, 'packet')} lost, {scene.regained:,} repaired, {missing or 'none'} missing,{awaited}"
         f" {sum([site.nacks for site in scene.sites.values()]):,} NACKs",
     )
-    yield from _entry("gaps", f"{scene.gaps:,}" if scene.gaps else "none: every city released the same sequence")
-    yield from _entry("late", f"{scene.faults} fairness faults: waits for a new ring, and a city that was away")
+    yield from entry("gaps", f"{scene.gaps:,}" if scene.gaps else "none: every city released the same sequence")
+    yield from entry("late", f"{scene.faults} fairness faults: waits for a new ring, and a city that was away")
     yield from _fairness(run)
     yield from _verdict(run, interrupted=interrupted)
-    yield from _entry("seed", f"{seed}, digest of the trace {recorder.trace_digest}")
+    yield from entry("seed", f"{seed}, digest of the trace {recorder.trace_digest}")
     yield ""
-
-
-def _entry(name: str, *texts: str) -> Iterator[str]:
-    for place, text in enumerate(texts):
-        yield f"  {'' if place else name:<{_LABEL}}{text}"
 
 
 def _fairness(run: TimedRun) -> Iterator[str]:
@@ -97,7 +91,7 @@ def _fairness(run: TimedRun) -> Iterator[str]:
     near, far = run.scenario.traders
     expected = shuffle_share(run.scenario.ring, near, far, run.timing.token_period_ns)
     exchange = f"; at an exchange in London {_EXCHANGE_SHARE} %" if one == "London" else ""
-    yield from _entry(
+    yield from entry(
         "first",
         f"{one} before {other} in {100 * share:.1f} % of {sum(run.pairs.wins.values()):,} pairs of orders",
         f"(expected {100 * expected:.1f} %{exchange})",
@@ -107,13 +101,13 @@ def _fairness(run: TimedRun) -> Iterator[str]:
 def _verdict(run: TimedRun, *, interrupted: bool) -> Iterator[str]:
     violations = run.violations()
     if violations:
-        yield from _entry("checkers", f"{len(violations)} VIOLATIONS", *violations[:_VIOLATIONS_SHOWN])
+        yield from entry("checkers", f"{len(violations)} VIOLATIONS", *violations[:_VIOLATIONS_SHOWN])
         for text in explained(violation.partition(":")[0] for violation in violations):
-            yield from _entry("", text)
+            yield from entry("", text)
     elif interrupted:
-        yield from _entry("checkers", "no violation so far; liveness is judged at the end only")
+        yield from entry("checkers", "no violation so far; liveness is judged at the end only")
     else:
-        yield from _entry("checkers", "no violation of safety, fairness or liveness")
+        yield from entry("checkers", "no violation of safety, fairness or liveness")
 
 
 def next_steps(file: Path | None, seed: int) -> Iterator[str]:

@@ -137,8 +137,8 @@ def _buy(client: OfficeClient, plan: str, periods: int, pay_by: str) -> None:
 
 def _fetch(client: OfficeClient, out: Path, *, as_json: bool) -> int:
     """Write the newest package; the first instant for which it has no key."""
-    from isocast.cli.render import when
     from isocast.runtime.box_office.client import write_package
+    from isocast.terms.instants import minute_text
 
     label = write_package(out, client.package())
     if as_json:
@@ -153,7 +153,7 @@ def _fetch(client: OfficeClient, out: Path, *, as_json: bool) -> int:
             }
         )
     else:
-        line(f"{out}: the package of {label.buyer} for {label.market_name}, until {when(label.ends)}.")
+        line(f"{out}: the package of {label.buyer} for {label.market_name}, until {minute_text(label.ends)}.")
     return label.ends
 
 

@@ -6,15 +6,12 @@ browser's numbers have, and is a text.
 
 >>> price_text(100_500), read_price("10.05")
 ('10.05', 100500)
->>> instant_text(1_700_000_000_123_456_789)
-'2023-11-14T22:13:20.123456789Z'
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from math import isfinite
@@ -47,7 +44,7 @@ from isocast.orders.desk import (
 )
 from isocast.orders.needs import Side
 from isocast.terms.errors import RemoteProtocolError
-from isocast.terms.instants import SECOND, read_instant
+from isocast.terms.instants import instant_text, read_instant
 
 __all__ = [
     "PRICE_MAX",
@@ -56,7 +53,6 @@ __all__ = [
     "bid_of",
     "cancel_of",
     "check_client_id",
-    "instant_text",
     "lot_fields",
     "lot_of",
     "offer_fields",
@@ -83,7 +79,6 @@ QUANTITY_MAX: Final = 2**53 - 1
 _DECIMALS: Final = 4
 _PRICE: Final = re.compile(r"([0-9]{1,11})(?:\.([0-9]{1,18}))?")
 _SUM: Final = re.compile(r"(-?)([0-9]{1,40})(?:\.([0-9]{1,4}))?")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OFFSET: Final = re.compile(r"(?:[zZ]|[+-][0-9]{2}:?[0-9]{2})$")
 _EXACT_MAX: Final = 1 << 53
 _TEXTS_KEPT: Final = 4_096
@@ -134,18 +129,6 @@ def price_units(price: Decimal | str | float) -> int:
     if Decimal(units).scaleb(-_DECIMALS) != exact:  # Comparing is exact, whatever the precision of the context.
         raise ValueError(f"{price} is finer than 0.0001, the smallest price unit")
     return units
-
-
-def instant_text(nanoseconds: int) -> str:
-    """An instant in UTC, to the nanosecond."""
-    seconds, rest = divmod(nanoseconds, SECOND)
-    return f"{_second_text(seconds)}.{rest:09}Z"
-
-
-@lru_cache(64)
-def _second_text(seconds: int) -> str:
-    """What all reports of a second have in common."""
-    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
 
 
 def read_until(text: str) -> int:

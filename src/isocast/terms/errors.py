@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 __all__ = [
     "AnotherMarketError",
@@ -209,8 +210,8 @@ class RowError(IsocastError):
         return RowError, (self.row, self.column, self.rule)
 
 
-class FeedError(IsocastError):
-    """A feed that cannot be read as it is; the message names the file, the byte, what is wrong and what to do."""
+class _PlacedError(IsocastError):
+    """A file that is wrong at one of its bytes, or as a whole; the message names it, the byte and the rule."""
 
     def __init__(self, file: str, rule: str, offset: int | None = None) -> None:
         """Remember the parts; `offset` is where in the file, if it is about one place."""
@@ -219,28 +220,13 @@ class FeedError(IsocastError):
         self.rule = rule
         self.offset = offset
 
-    def __reduce__(self) -> tuple[type[FeedError], tuple[str, str, int | None]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, int | None]]:
         """Pass from a worker process to its parent with all parts."""
-        return FeedError, (self.file, self.rule, self.offset)
+        return type(self), (self.file, self.rule, self.offset)
 
 
-class JournalError(IsocastError):
-    """A journal that cannot be read or continued; the message names the file, the byte and the rule."""
-
-    def __init__(self, file: str, rule: str, offset: int | None = None) -> None:
-        """Remember the parts; `offset` is where in the file, if it is about one place."""
-        super().__init__(f"{file}: {rule}" if offset is None else f"{file}: byte {offset}: {rule}")
-        self.file = file
-        self.rule = rule
-        self.offset = offset
-
-    def __reduce__(self) -> tuple[type[JournalError], tuple[str, str, int | None]]:
-        """Pass from a worker process to its parent with all parts."""
-        return JournalError, (self.file, self.rule, self.offset)
-
-
-class JournalFull(IsocastError):  # noqa: N818  A state of the disk, and the name that an alarm shows.
-    """The disk took no more: nothing is corrupt, and nothing may be released until it does."""
+class _FullError(IsocastError):
+    """A disk that takes no more; the message names the file and the reason."""
 
     def __init__(self, file: str, reason: str) -> None:
         """Remember both parts."""
@@ -248,43 +234,30 @@ class JournalFull(IsocastError):  # noqa: N818  A state of the disk, and the nam
         self.file = file
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[JournalFull], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
         """Pass from a worker process to its parent with both parts."""
-        return JournalFull, (self.file, self.reason)
+        return type(self), (self.file, self.reason)
 
 
-class StoreError(IsocastError):
+class FeedError(_PlacedError):
+    """A feed that cannot be read as it is; the message names the file, the byte, what is wrong and what to do."""
+
+
+class JournalError(_PlacedError):
+    """A journal that cannot be read or continued; the message names the file, the byte and the rule."""
+
+
+class JournalFull(_FullError):  # noqa: N818  A state of the disk, and the name that an alarm shows.
+    """The disk took no more: nothing is corrupt, and nothing may be released until it does."""
+
+
+class StoreError(_PlacedError):
     """State of the protocol that cannot be read or continued; the message names file, byte, rule and what to do."""
-
-    def __init__(self, file: str, rule: str, offset: int | None = None) -> None:
-        """Remember the parts; `offset` is where in the file, if it is about one place."""
-        super().__init__(f"{file}: {rule}" if offset is None else f"{file}: byte {offset}: {rule}")
-        self.file = file
-        self.rule = rule
-        self.offset = offset
-
-    def __reduce__(self) -> tuple[type[StoreError], tuple[str, str, int | None]]:
-        """Pass from a worker process to its parent with all parts."""
-        return StoreError, (self.file, self.rule, self.offset)
 
 
 class StoreGone(StoreError):  # noqa: N818  A state of the disk, and the name that an alarm shows.
     """What a running node keeps on disk was removed, replaced or cut under it: nothing is durable any more."""
 
-    def __reduce__(self) -> tuple[type[StoreGone], tuple[str, str, int | None]]:
-        """Pass from a worker process to its parent with all parts."""
-        return StoreGone, (self.file, self.rule, self.offset)
 
-
-class StoreFull(IsocastError):  # noqa: N818  A state of the disk, and the name that an alarm shows.
+class StoreFull(_FullError):  # noqa: N818  A state of the disk, and the name that an alarm shows.
     """The disk took no more: nothing is corrupt, and the node must stop until it does."""
-
-    def __init__(self, file: str, reason: str) -> None:
-        """Remember both parts."""
-        super().__init__(f"{file}: {reason}")
-        self.file = file
-        self.reason = reason
-
-    def __reduce__(self) -> tuple[type[StoreFull], tuple[str, str]]:
-        """Pass from a worker process to its parent with both parts."""
-        return StoreFull, (self.file, self.reason)

@@ -1,12 +1,30 @@
-"""Time as integer nanoseconds: an instant is since the epoch of its clock, a span is a difference."""
+"""Time as integer nanoseconds: an instant is since the epoch of its clock, a span is a difference.
+
+>>> instant_text(1_700_000_000_123_456_789)
+'2023-11-14T22:13:20.123456789Z'
+>>> second_text(1_700_000_000_123_456_789)
+'2023-11-14 22:13:20 UTC'
+"""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
+from functools import lru_cache
 
-__all__ = ["MICROSECOND", "MILLISECOND", "NEVER", "SECOND", "from_seconds", "read_instant", "to_seconds"]
+__all__ = [
+    "MICROSECOND",
+    "MILLISECOND",
+    "NEVER",
+    "SECOND",
+    "from_seconds",
+    "instant_text",
+    "minute_text",
+    "read_instant",
+    "second_text",
+    "to_seconds",
+]
 
 MICROSECOND = 1_000
 MILLISECOND = 1_000_000
@@ -30,6 +48,32 @@ def from_seconds(seconds: float | str) -> int:
 def to_seconds(nanoseconds: int) -> float:
     """Nanoseconds to seconds, for people and for JSON."""
     return nanoseconds / SECOND
+
+
+def instant_text(instant: int) -> str:
+    """An instant with all its nanoseconds, in UTC. What 64 bits can say, from 1677 to 2262, the calendar has."""
+    seconds, rest = divmod(instant, SECOND)
+    return f"{_calendar_text(seconds)}.{rest:09}Z"
+
+
+@lru_cache(64)
+def _calendar_text(seconds: int) -> str:
+    """What all instants of a second have in common."""
+    return f"{_moment(seconds):%Y-%m-%dT%H:%M:%S}"
+
+
+def second_text(instant: int) -> str:
+    """An instant for people, to the second before it."""
+    return f"{_moment(instant // SECOND):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def minute_text(instant: int) -> str:
+    """An instant for people, to the minute before it."""
+    return f"{_moment(instant // SECOND):%Y-%m-%d %H:%M} UTC"
+
+
+def _moment(seconds: int) -> datetime:
+    return _EPOCH + timedelta(seconds=seconds)
 
 
 def read_instant(text: str) -> int:

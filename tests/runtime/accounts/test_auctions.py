@@ -23,7 +23,6 @@ from isocast.floor.events import Directory
 from isocast.floor.rules.second_price import SealedLot
 from isocast.orders.accounts import UNITS, shares
 from isocast.orders.desk import Scope
-from isocast.orders.json_forms import instant_text
 from isocast.orders.ledger import deposit
 from isocast.runtime.accounts.audit import audit, clearing_of_all
 from isocast.runtime.accounts.book import AccountBook
@@ -34,6 +33,7 @@ from isocast.runtime.accounts.trading import DeskSettings, TradingBooks
 from isocast.runtime.client.sealed_bids import KeptBid, kept_bids
 from isocast.runtime.client.trader import Trader
 from isocast.terms.errors import ConfigurationError, TraderRefusedError
+from isocast.terms.instants import instant_text
 
 START = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000

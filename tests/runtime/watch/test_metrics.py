@@ -35,7 +35,6 @@ from isocast.runtime.watch.metrics import (
     Metrics,
     MetricType,
     NodeReading,
-    metrics_page,
     totals_of,
 )
 from isocast.terms.ids import Epoch
@@ -332,12 +331,6 @@ def test_gauges_come_from_every_kind_of_snapshot() -> None:
 
 
 # ---- documents
-
-
-def test_the_reference_page_is_the_table() -> None:
-    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    renew = "from isocast.runtime.watch.metrics import metrics_page; print(metrics_page(), end='')"
-    assert page == metrics_page(), f"python -c {renew!r} > docs/reference/metrics.md"
 
 
 @pytest.mark.parametrize("file", ["grafana/dashboard.json", "grafana/alerts.yml", "docs/how-to/monitor.md"])

@@ -1,12 +1,13 @@
 """One direction between two sites."""
 
-from isocast.trials.lab.world import CUT, LOST, Link, LinkImpairment, random_stream
+from isocast.simulation.network import stream
+from isocast.trials.lab.world import CUT, LOST, Link, LinkImpairment
 
 MS = 1_000_000
 
 
 def link(delay_ns: int = 0, jitter_ns: int = 0, loss: float = 0.0, seed: int = 1) -> Link:
-    return Link(LinkImpairment(delay_ns, jitter_ns, loss), random_stream(seed, "a", "b"))
+    return Link(LinkImpairment(delay_ns, jitter_ns, loss), stream(seed, "a", "b"))
 
 
 def test_a_frame_leaves_after_the_delay() -> None:
@@ -60,4 +61,4 @@ def test_nothing_enters_a_cut_link_and_healing_mends_it() -> None:
 def test_the_draws_depend_on_seed_and_names_alone() -> None:
     assert [link(jitter_ns=MS).take(0) for _ in range(3)] == [link(jitter_ns=MS).take(0) for _ in range(3)]
     assert link(jitter_ns=MS, seed=2).take(0) != link(jitter_ns=MS).take(0)
-    assert random_stream(1, "a", "b").random() != random_stream(1, "b", "a").random()
+    assert stream(1, "a", "b").random() != stream(1, "b", "a").random()

@@ -7,7 +7,6 @@ carries a mark that only its own session's page has, and what comes from another
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from hashlib import blake2b
 from hmac import compare_digest
 from html import escape
@@ -20,7 +19,7 @@ from isocast.runtime.box_office.payments import TEST_ACCEPTED, TEST_DECLINED
 from isocast.runtime.box_office.service import STATUSES, OfficeService
 from isocast.runtime.net.http import Answer, Request
 from isocast.terms.errors import OfficeError, OfficeFault, PackageError
-from isocast.terms.instants import SECOND
+from isocast.terms.instants import minute_text
 
 __all__ = ["WITHOUT_MINOR", "OfficePages", "price_text"]
 
@@ -185,10 +184,6 @@ def price_text(amount: int, currency: str) -> str:
     return f"{amount // 100:,}.{amount % 100:02} {currency}"
 
 
-def _when(instant: int) -> str:
-    return datetime.fromtimestamp(instant // SECOND, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
 def _table(headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Cells are HTML."""
     head = "".join(f"<th>{header}" for header in headers)
@@ -210,7 +205,7 @@ def _account_page(account: Mapping[str, object], plans: list[Plan], mark: str) -
     standing: list[str] = account["renewed_plans"]  # type: ignore[assignment]
     until = int(str(account["paid_until_ns"]))
     hidden = f'<input type=hidden name=mark value="{mark}">'
-    state = f"Paid until {_when(until)}." if until else "Nothing is bought yet."
+    state = f"Paid until {minute_text(until)}." if until else "Nothing is bought yet."
     if account["revoked"]:
         state = "This subscription was revoked: ask the operator."
     parts = [f"<p>{state}</p>", '<p><a href="/package" download>Fetch the package</a></p>' if until else ""]
@@ -224,7 +219,7 @@ def _account_page(account: Mapping[str, object], plans: list[Plan], mark: str) -
     rows = [
         (
             escape(str(order["plan"])),
-            f"{_when(int(str(order['begins_ns'])))} to {_when(int(str(order['ends_ns'])))}",
+            f"{minute_text(int(str(order['begins_ns'])))} to {minute_text(int(str(order['ends_ns'])))}",
             price_text(int(str(order["amount"])), str(order["currency"])),
             escape(str(order["state"])),
         )

@@ -20,7 +20,7 @@ from isocast.wire.names import InstrumentNames, are_coded, decimals_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["from_arrow", "import_pyarrow", "readable", "to_arrow"]
+__all__ = ["from_arrow", "import_pandas", "import_polars", "import_pyarrow", "readable", "to_arrow"]
 
 _TEXT = ("floor", "symbol")
 _TIME = "time"
@@ -38,6 +38,24 @@ def import_pyarrow() -> Any:  # noqa: ANN401 - a module, which has no better typ
     except ImportError as reason:
         raise IsocastError("Arrow batches need pyarrow: pip install 'isocast[arrow]'") from reason
     return pa
+
+
+def import_pandas() -> Any:  # noqa: ANN401
+    """The library, after seconds; IsocastError says how to get it."""
+    try:
+        import pandas as pd  # noqa: PLC0415
+    except ImportError as reason:
+        raise IsocastError("to_pandas needs pandas: pip install 'isocast[pandas]'") from reason
+    return pd
+
+
+def import_polars() -> Any:  # noqa: ANN401
+    """The library; IsocastError says how to get it."""
+    try:
+        import polars as pl  # noqa: PLC0415
+    except ImportError as reason:
+        raise IsocastError("to_polars needs polars: pip install 'isocast[polars]'") from reason
+    return pl
 
 
 def to_arrow(events: EventArray, **more: npt.NDArray[Any]) -> pa.RecordBatch:

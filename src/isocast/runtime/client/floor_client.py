@@ -38,9 +38,9 @@ from isocast.floor.fast import AS_IT_IS, FastFloor
 from isocast.floor.lines import EVENT_FIELDS, read_event
 from isocast.floor.machine import Floor as Machine
 from isocast.floor.state import state_hash
-from isocast.runtime.client.arrow import import_pyarrow
+from isocast.runtime.client.arrow import import_pandas, import_polars, import_pyarrow
 from isocast.runtime.client.rows import BadFieldError, Rows, is_missing, read_time, table_of
-from isocast.terms.errors import ConfigurationError, IsocastError, RemoteProtocolError, RowError
+from isocast.terms.errors import ConfigurationError, RemoteProtocolError, RowError
 from isocast.terms.instruments import PLAIN, Scale, to_whole
 from isocast.terms.quantities import counted, suggestion
 
@@ -209,22 +209,14 @@ class FloorResult:
 
     def to_pandas(self) -> pd.DataFrame:
         """The trades as a DataFrame of pandas; prices are floats in units, the nearest ones."""
-        try:
-            import pandas as pd  # noqa: F401, PLC0415 - seconds, for those who ask
-        except ImportError as reason:
-            raise IsocastError("to_pandas needs pandas: pip install 'isocast[pandas]'") from reason
+        import_pandas()
         frame = self.to_arrow().to_pandas()
         frame["price"] = frame["price"].astype(float)
         return frame
 
     def to_polars(self) -> pl.DataFrame:
         """The trades as a DataFrame of polars; prices are decimals in units."""
-        try:
-            import polars as pl  # noqa: PLC0415 - optional
-        except ImportError as reason:
-            raise IsocastError("to_polars needs polars: pip install 'isocast[polars]'") from reason
-        frame = pl.from_arrow(self.to_arrow())
-        assert isinstance(frame, pl.DataFrame)  # noqa: S101 - as a table always becomes
+        frame: pl.DataFrame = import_polars().from_arrow(self.to_arrow())
         return frame
 
 

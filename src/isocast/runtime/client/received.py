@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot, TokensPassed
 from isocast.hierarchy.latest import last_of_each_key
-from isocast.runtime.client.arrow import readable
+from isocast.runtime.client.arrow import import_pandas, import_polars, readable
 from isocast.runtime.client.message_rows import message_fields
 from isocast.runtime.client.rows import fields_of, flag_names
 from isocast.runtime.hosts.customer import Delivery
-from isocast.terms.errors import IsocastError
 from isocast.terms.instruments import scale_of
 from isocast.terms.quantities import counted
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
@@ -192,10 +191,7 @@ class ReceivedBatch:
 
     def to_pandas(self) -> pd.DataFrame:
         """The same as a DataFrame of pandas; prices and fractional quantities are floats in units, the nearest ones."""
-        try:
-            import pandas as pd  # noqa: F401, PLC0415 - seconds, for those who ask
-        except ImportError as reason:
-            raise IsocastError("to_pandas needs pandas: pip install 'isocast[pandas]'") from reason
+        import_pandas()
         frame = self.to_arrow().to_pandas()
         prices, quantities = decimals_of(self.events["symbol"])
         frame["price"] = self.events["price"] / 10.0**prices
@@ -205,12 +201,7 @@ class ReceivedBatch:
 
     def to_polars(self) -> pl.DataFrame:
         """The same as a DataFrame of polars; prices are decimals in units."""
-        try:
-            import polars as pl  # noqa: PLC0415 - optional
-        except ImportError as reason:
-            raise IsocastError("to_polars needs polars: pip install 'isocast[polars]'") from reason
-        frame = pl.from_arrow(self.to_arrow())
-        assert isinstance(frame, pl.DataFrame)  # noqa: S101 - as a record batch always becomes
+        frame: pl.DataFrame = import_polars().from_arrow(self.to_arrow())
         return frame
 
 

@@ -74,7 +74,7 @@ from isocast.runtime.watch.counters import NodeGauges
 from isocast.security.subscriptions import BASE, HISTORY, REPAIR
 from isocast.terms.errors import ConfigurationError, IsocastError, RemoteProtocolError, UnpaidError
 from isocast.terms.ids import NodeId, is_guest
-from isocast.terms.instants import MILLISECOND, NEVER, SECOND
+from isocast.terms.instants import MILLISECOND, NEVER, SECOND, second_text
 from isocast.terms.quantities import counted
 from isocast.wire.door import Block, DoorMessage, End, RangeWanted, Refused, Sealed, Snapshot, SnapshotWanted
 from isocast.wire.events import events_view
@@ -758,7 +758,7 @@ class CustomerHost:
             return
         if not self.unpaid:
             last = subscription.keys.newest(BASE)
-            until = "" if last is None else f" until {datetime.fromtimestamp(last.ends // SECOND, UTC):%F %H:%M:%S} UTC"
+            until = "" if last is None else f" until {second_text(last.ends)}"
             self.unpaid = f"the subscription of {subscription.buyer or 'this package'} was paid{until}: renew it"
             context.alarm("unpaid", self.unpaid, "isocast subscribe renews; nothing after it can be read")
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from secrets import randbelow
 
-from isocast.runtime.market.model import Market, NetworkMode, NodePlan, NodeRole
+from isocast.runtime.market.model import Market, NetworkMode, NodePlan, NodeRole, line_receivers
 from isocast.runtime.market.nodes import process_name
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import guest_id
@@ -27,12 +27,12 @@ _IDS = 1 << 31
 
 def has_room_for_guests(market: Market) -> bool:
     """Whether one may listen to this market without a seat: fan-out sends to those that the file names, and no more."""
-    return market.guests.allowed and market.network.mode is NetworkMode.MULTICAST and bool(_speakers(market))
+    return market.guests.allowed and market.network.mode is NetworkMode.MULTICAST and bool(line_receivers(market))
 
 
 def with_guest(market: Market, stripes: Sequence[int] | None = None) -> tuple[Market, tuple[NodePlan, ...]]:
     """The market with a guest in these stripes, or in all of them, and the guest's places there."""
-    speakers = _speakers(market)
+    speakers = line_receivers(market)
     wanted = tuple(stripes or market.stripes)
     deaf = [stripe for stripe in wanted if not any(plan.stripe == stripe for plan in speakers)]
     if deaf:
@@ -47,7 +47,7 @@ def with_guest(market: Market, stripes: Sequence[int] | None = None) -> tuple[Ma
 def _place(market: Market, stripe: int, address: str, node: int) -> NodePlan:
     """Guests of one address hear the same lines, so that its network carries them once; others may hear others."""
     start = int.from_bytes(blake2b(address.encode(), digest_size=4).digest(), "big")
-    lines = _in_turn([plan for plan in _speakers(market) if plan.stripe == stripe], start)[:_LINES]
+    lines = _in_turn([plan for plan in line_receivers(market) if plan.stripe == stripe], start)[:_LINES]
     archives = [plan for plan in market.by_role(NodeRole.RETRANSMIT_SERVER) if plan.stripe == stripe and plan.tcp_port]
     table = f"guest@{address}"
     name = process_name(table, stripe, market.stripes[0])
@@ -65,10 +65,6 @@ def _place(market: Market, stripe: int, address: str, node: int) -> NodePlan:
         stripes=(stripe,),
         table="" if name == table else table,
     )
-
-
-def _speakers(market: Market) -> tuple[NodePlan, ...]:
-    return tuple([plan for plan in market.receivers if plan.line])
 
 
 def _in_turn(plans: Sequence[NodePlan], start: int) -> list[NodePlan]:

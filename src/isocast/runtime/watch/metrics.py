@@ -1,6 +1,6 @@
 """The metrics of a process: the one table of them, and pages that read plain counters when scraped.
 
-`METRICS` says which there are; `metrics_page()` is that table as docs/reference/metrics.md.
+`METRICS` says which there are; `python -m tools.metrics` writes that table as docs/reference/metrics.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ __all__ = [
     "NodeGauges",
     "NodeReading",
     "gauges_from",
-    "metrics_page",
     "packet_slot",
     "totals_of",
 ]
@@ -567,62 +566,3 @@ def totals_of(reading: NodeReading) -> dict[str, float]:
             if isinstance(value, (int, float)):
                 totals[row.name] = value
     return totals
-
-
-# The reference page -------------------------------------------------------------------------------
-
-_HEAD = f"""# Metrics
-
-Every process serves these at `/metrics`, in the text format of Prometheus, beside `/healthz`, `/readyz` and `/statusz`;
-[Monitor a market](../how-to/monitor.md) shows how to use them. Names begin with `{PREFIX}`, times are in seconds and
-sizes in bytes. Every series has the labels `node`, `role` and `stripe`. A metric that does not apply to a role, or is
-not known yet, is absent there.
-
-This page is made from the table in `isocast.runtime.watch.metrics`.
-"""
-
-_DETAIL = """## In detail
-
-`/metrics/detail` has all of the above, and these, whose further labels take values from closed sets, or a bounded
-number of values.
-"""
-
-_ZERO = """## What must be zero
-
-| metric | if it is not |
-| --- | --- |
-| `isocast_late_releases_total` | the machine is too slow or too loaded for its timing profile: `isocast doctor` |
-| `isocast_early_releases_total` | a mistake of the program: report it with the log |
-| `isocast_sequence_gaps` | a customer waits for a repair: look at its retransmit server |
-| `isocast_ring_members_configured` - `isocast_ring_members` | a receiver is down or cut off: its row in `isocast top` |
-| `isocast_kernel_drops_total` | receive buffers are too small: `isocast doctor` prints the line to change |
-| `isocast_journal_alarms_total`, `isocast_store_alarms_total` | a disk is full or failing: releases stopped there |
-| `isocast_journal_prune_failures_total` | old journal segments stay, the disk fills: `isocast journal verify` |
-"""
-
-
-def metrics_page() -> str:
-    """The whole of docs/reference/metrics.md."""
-    everyday = [
-        (f"`{row.full_name}`", row.type.value, row.roles_text, row.meaning) for row in METRICS if not row.detailed
-    ]
-    detailed = [
-        (f"`{row.full_name}`", ", ".join(f"`{label}`" for label in row.split_by), row.meaning)
-        for row in METRICS
-        if row.detailed
-    ]
-    return "\n".join(
-        [
-            _HEAD,
-            "## Every day\n",
-            _table(("metric", "type", "roles", "meaning"), everyday),
-            _DETAIL,
-            _table(("metric", "further labels", "meaning"), detailed),
-            _ZERO,
-        ]
-    )
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [headers, ["---"] * len(headers), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in lines)

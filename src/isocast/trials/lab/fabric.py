@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Self
 
 from isocast.runtime.net.kernel import set_timer_slack
-from isocast.trials.lab.world import LabWorld, Link, LinkImpairment, random_stream
+from isocast.simulation.network import stream
+from isocast.trials.lab.world import LabWorld, Link, LinkImpairment
 
 __all__ = [
     "CLONE_NEWNET",
@@ -122,7 +123,7 @@ class Fabric:
         self._table = MacTable(ports)
         self._links = [
             [
-                Link(impairments.get((here, there), LinkImpairment()), random_stream(seed, here, there))
+                Link(impairments.get((here, there), LinkImpairment()), stream(seed, here, there))
                 for there in range(ports)
             ]
             for here in range(ports)

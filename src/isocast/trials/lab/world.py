@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from hashlib import blake2b
 from ipaddress import AddressValueError, IPv4Address
 from math import isfinite
 from random import Random
@@ -28,7 +27,6 @@ __all__ = [
     "Site",
     "WorldSettings",
     "make_world",
-    "random_stream",
     "site_address",
     "world_from_json",
 ]
@@ -52,13 +50,6 @@ class LinkImpairment:
     """Mean of an exponential delay on top."""
     loss: float = 0.0
     """Share of the frames that are lost, each by itself."""
-
-
-def random_stream(seed: int, *names: object) -> Random:
-    """A generator that depends on the seed and the names alone: another link leaves this one's draws as they are."""
-    text = "\x1f".join([str(seed), *map(str, names)])
-    # Reproducible draws are the point; nothing here is a secret.
-    return Random(int.from_bytes(blake2b(text.encode(), digest_size=16).digest()))  # noqa: S311
 
 
 class Link:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from isocast.runtime.edge.narrow.choosing import Chosen
 from isocast.runtime.edge.narrow.stripe_keys import period_instant, stripe_opener
@@ -16,7 +15,7 @@ from isocast.security.keys import SecretKey
 from isocast.security.stripe_seals import StripeOpener, stripe_request_key
 from isocast.security.subscriptions import period_of, stripe_service
 from isocast.terms.errors import ConfigurationError, IsocastError
-from isocast.terms.instants import SECOND
+from isocast.terms.instants import SECOND, second_text
 
 __all__ = ["BoughtStripes", "bought_stripes"]
 
@@ -79,7 +78,7 @@ class BoughtStripes:
         newest = {stripe.number: keys.newest(stripe_service(stripe.number)) for stripe in chosen.stripes}
         over = {number: last.ends for number, last in newest.items() if last is not None and last.ends <= instant}
         for number in sorted(over.keys() - self._over):
-            until = f"{datetime.fromtimestamp(over[number] // SECOND, UTC):%F %H:%M:%S} UTC"
+            until = second_text(over[number])
             self._told(
                 f"stripe {number} was paid for until {until}: isocast subscribe renews it; nothing later is read"
             )
