@@ -22,7 +22,7 @@ from isocast.ring.original.packets import (
     TimerFired,
     TokenAck,
 )
-from isocast.ring.original.receiver import knowledge_floor, possession_floor
+from isocast.ring.original.receiver import possession_floor
 from isocast.simulation.original import OriginalParameters, OriginalResult, run_original
 from isocast.terms.ids import Label, NodeId, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
@@ -492,7 +492,8 @@ def test_when_t_is_sent_all_know_that_all_have_everything_up_to_t_minus_2m_plus_
     group.when_sent = transmitted
     for _ in range(4 * size):
         group.submit()
-    assert all_know == {number: max(knowledge_floor(number, size), 0) for number in range(1, 4 * size + 1)}
+    # §2.1 misprints t-m+2.
+    assert all_know == {number: max(number - 2 * size + 2, 0) for number in range(1, 4 * size + 1)}
 
 
 def test_in_a_ring_of_ten_all_have_after_9_passes_and_all_know_after_18() -> None:

@@ -334,14 +334,14 @@ def _show_figures(title: str, figures: Mapping[str, object]) -> None:
     show_table(title, ("", "value"), rows)
     violations = figures.get("violations")
     if isinstance(violations, list) and violations:
-        _show_some("VIOLATED", [str(violation) for violation in violations])
+        _show_violated([str(violation) for violation in violations])
         _explain(violations)
     else:
         line("Safe: no property was violated.")
 
 
-def _show_some(heading: str, lines: list[str]) -> None:
-    line(f"{heading}: {len(lines)}")
+def _show_violated(lines: list[str]) -> None:
+    line(f"VIOLATED: {len(lines)}")
     for text in lines[:_LINES_SHOWN]:
         line(f"  {text}")
     if len(lines) > _LINES_SHOWN:
@@ -475,7 +475,7 @@ def _show_swarm(report: SwarmReport, worlds: str = "") -> None:
     if report.mutant:
         line(f"Caught by {report.caught_by} at seed {report.failures[0].seed}.")
     lines = [f"seed {result.seed}: {violation}" for result in report.failures for violation in result.violations]
-    _show_some("VIOLATED", lines)
+    _show_violated(lines)
     _explain([violation for result in report.failures for violation in result.violations])
     rule = f" --mutant {report.mutant}" if report.mutant else ""
     rule += worlds

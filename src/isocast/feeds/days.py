@@ -39,12 +39,12 @@ _SHORT = re.compile(r"S(\d{2})(\d{2})(\d{2})(?!\d)")
 _EPOCH = date(1970, 1, 1)
 
 
-def read_day(text: str, key: str = "--day") -> date:
+def read_day(text: str) -> date:
     """A day as people write it, 2019-01-30."""
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise ConfigurationError("command line", key, f"{text!r} is not a day such as 2019-01-30") from None
+        raise ConfigurationError("command line", "--day", f"{text!r} is not a day such as 2019-01-30") from None
 
 
 def day_in_name(name: str) -> date | None:

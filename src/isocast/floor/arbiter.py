@@ -175,11 +175,6 @@ class TradesConfirmed:
     reported: int
     """The newest token among those that carry their reports."""
 
-    @property
-    def up_to(self) -> int:
-        """The number of the last of them."""
-        return self.trades[-1].number
-
 
 @dataclass(frozen=True, slots=True)
 class TradesBusted:

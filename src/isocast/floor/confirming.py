@@ -151,11 +151,6 @@ class Confirmed(NamedTuple):
     token: int
     """That carried the report which says so."""
 
-    @property
-    def up_to(self) -> int:
-        """The number of the last of them."""
-        return self.trades[-1].number
-
 
 class ReportDiffers(NamedTuple):
     """An alarm: a report names another state or other trades than this follower has. Nothing in it is believed."""

@@ -7,7 +7,7 @@ Everything heavy is a frame-to-frame step under `transforms`; here the small res
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -98,6 +98,8 @@ def read_measurements(spark: SparkSession, where: Path) -> MeasurementLines:
 _ACCURACY = 100_000
 _ACCURACY_MAX = 2**31 - 1
 _OWNER, _TOKEN, _DELAY = range(3)
+_RECEIVER = ("node", "city", "role")
+_CURVE_STEPS = 200
 
 
 def token_delays(lines: DataFrame) -> DataFrame:
@@ -117,13 +119,13 @@ def token_delays(lines: DataFrame) -> DataFrame:
     )
 
 
-def delay_quantiles(delays: DataFrame, fraction: float, by: Sequence[str] = ("node", "city", "role")) -> DataFrame:
-    """Of each group: median, 99 %, the wanted fraction and the largest delay."""
+def delay_quantiles(delays: DataFrame, fraction: float) -> DataFrame:
+    """Of each receiver: median, 99 %, the wanted fraction and the largest delay."""
     # An error of 1/accuracy in rank must be small beside the tail that is asked for.
     accuracy = min(max(_ACCURACY, round(100 / (1 - fraction))), _ACCURACY_MAX)
     found = F.percentile_approx("delay_ns", [0.5, 0.99, fraction], accuracy)
     return (
-        delays.groupBy(*by)
+        delays.groupBy(*_RECEIVER)
         .agg(
             F.count("*").alias("tokens"),
             found[0].alias("p50_ns"),
@@ -131,13 +133,13 @@ def delay_quantiles(delays: DataFrame, fraction: float, by: Sequence[str] = ("no
             found[2].alias("wanted_ns"),
             F.max("delay_ns").alias("max_ns"),
         )
-        .orderBy(*by)
+        .orderBy(*_RECEIVER)
     )
 
 
-def delay_curves(delays: DataFrame, steps: int = 200) -> DataFrame:
-    """For a picture: of each receiver the quantiles 0, 1/steps, … 1."""
-    shares = [step / steps for step in range(steps + 1)]
+def delay_curves(delays: DataFrame) -> DataFrame:
+    """For a picture: of each receiver the quantiles 0, 1/200, … 1."""
+    shares = [step / _CURVE_STEPS for step in range(_CURVE_STEPS + 1)]
     return delays.groupBy("node").agg(F.percentile_approx("delay_ns", shares, _ACCURACY).alias("curve")).orderBy("node")
 
 

@@ -26,7 +26,7 @@ _FRAMES_LEAST = 16
 """Fewer moments say nothing about who is busy together."""
 
 
-def symbol_slices(events: DataFrame, token_period_ns: int, sizes: PacketSizes = ITCH_SIZES) -> DataFrame:
+def symbol_slices(events: DataFrame, token_period_ns: int) -> DataFrame:
     """For each symbol and slice: events, bytes that may not wait, bytes of all; no symbol stands for whole floors.
 
     Of events that several stripes have, one copy belongs here (`transforms.copies`).
@@ -34,7 +34,7 @@ def symbol_slices(events: DataFrame, token_period_ns: int, sizes: PacketSizes = 
     slice_ns = token_period_ns // SLICES
     if slice_ns < 1:
         raise ConfigurationError("command line", "--token-period", f"must be at least {SLICES} ns")
-    size = _bytes_of(sizes)
+    size = _bytes_of(ITCH_SIZES)
     patient = F.col("kind").isin([int(kind) for kind in PATIENT])
     return (
         events.select(

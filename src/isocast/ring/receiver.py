@@ -1007,7 +1007,7 @@ class Receiver:
     def _set_back(self, schedule: Schedule, span_ns: int) -> None:
         """Somebody set the clock back: instants of the schedule stay, waiting times go with the clock.
 
-        What a clock that was ahead made this site pass over, its own slots and audits, is to come again.
+        Slots and audits that this site skipped because its clock was ahead are due again.
         """
         self.issuer.set_back()
         self._audited = min(self._audited, max(self.held, schedule.first_token))

@@ -204,11 +204,10 @@ def compare_with_hash(
     sectors: Mapping[str, str],
     *,
     patience: int,
-    sizes: PacketSizes = ITCH_SIZES,
 ) -> HashComparison:
     """Beside a hash on the same history; `own` is how the plan was judged there."""
     other = hash_plan(plan)
-    theirs = judge(other, history, patience, sizes)
+    theirs = judge(other, history, patience)
     sector_of = np.array([sectors.get(name.decode("ascii"), "") for name in history.names.tolist()])
     kin, anybody = _kin(history, sector_of), _anybody(history)
     places = [each.stripes_of(history.names).astype(np.int64) for each in (plan, other)]
@@ -220,7 +219,7 @@ def compare_with_hash(
         worths[0],
         worths[1],
         theirs,
-        _needed(plan, history, patience, sizes),
+        _needed(plan, history, patience),
         tuple(_sectors(history, sector_of, places[0], places[1])),
     )
 
@@ -297,11 +296,11 @@ def _sectors(
 # How many stripes a hash needs
 
 
-def _needed(plan: StripePlan, history: History, patience: int, sizes: PacketSizes) -> int | None:
+def _needed(plan: StripePlan, history: History, patience: int) -> int | None:
     shared: list[EdgeStripe] = [stripe for stripe in plan.stripes if not stripe.spare and not stripe.conflated]
     if not shared:
         return None
-    limits = limits_for(min(stripe.rate for stripe in shared), history.token_period_ns, 0.0, patience, sizes)
+    limits = limits_for(min(stripe.rate for stripe in shared), history.token_period_ns, 0.0, patience, ITCH_SIZES)
     alone = {symbol for stripe in plan.stripes if stripe.conflated for symbol in stripe.symbols}
     names = [name for name in history.names.tolist() if name.decode("ascii") not in alone]
     place_of = {name: place for place, name in enumerate(history.names.tolist())}

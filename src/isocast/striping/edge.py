@@ -104,7 +104,7 @@ class EdgeStriper:
 
     queue_class: type[EdgeQueue] = EdgeQueue
 
-    def __init__(self, plan: StripePlan, core: int, settings: EdgeSettings, first_sequence: int = 1) -> None:
+    def __init__(self, plan: StripePlan, core: int, settings: EdgeSettings) -> None:
         """Begin with a plan, before any message; ConfigurationError if a stripe is too narrow for one packet."""
         self.core = core
         self.not_carried = 0
@@ -115,7 +115,7 @@ class EdgeStriper:
         self._retired: dict[int, int] = {}
         """Next numbers of stripes that the plan has no more: should one return, its numbers go on."""
         self._announced: PlanNotice | None = None
-        self._token, self._place, self._next_sequence = 0, 0, first_sequence
+        self._token, self._place, self._next_sequence = 0, 0, 1
         self._token_ended = True
         self._clock = 0
         self._step = _Step()

@@ -61,14 +61,12 @@ class StripeEngine:
 
     striper_class: type[EdgeStriper] = EdgeStriper
 
-    def __init__(
-        self, plan: StripePlan, core: int, settings: EdgeSettings, delay_ns: int = 0, first_sequence: int = 1
-    ) -> None:
+    def __init__(self, plan: StripePlan, core: int, settings: EdgeSettings, delay_ns: int = 0) -> None:
         """At the beginning of the sequence; packets leave `delay_ns` behind the instants that their stripe gives them.
 
         By then every receiver has made them, so that all send together.
         """
-        self.striper = self.striper_class(plan, core, settings, first_sequence)
+        self.striper = self.striper_class(plan, core, settings)
         self.settings = settings
         self.delay_ns = delay_ns
         self._writer = StripeWriter(0)

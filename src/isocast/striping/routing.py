@@ -218,7 +218,7 @@ class CustomerStripes:
         return sum(len(stripe.symbols) for stripe in self.stripes)
 
 
-def stripes_for(plan: StripePlan, symbols: Iterable[str], core: int | None = None) -> CustomerStripes:
+def stripes_for(plan: StripePlan, symbols: Iterable[str]) -> CustomerStripes:
     """The stripes on which some symbols travel. ConfigurationError for what is no symbol."""
     names = []
     for symbol in symbols:
@@ -226,7 +226,7 @@ def stripes_for(plan: StripePlan, symbols: Iterable[str], core: int | None = Non
             names.append(Symbol(symbol))
         except LocalProtocolError as reason:
             raise ConfigurationError("customer", "symbols", str(reason)) from None
-    numbers = plan.stripes_of(np.array(names, f"S{SYMBOL_BYTES}"), core).tolist()
+    numbers = plan.stripes_of(np.array(names, f"S{SYMBOL_BYTES}")).tolist()
     chosen = tuple(plan.by_number[number] for number in sorted(set(numbers)))
     unnamed = [str(name) for name, number in zip(names, numbers, strict=True) if plan.by_number[number].spare]
     return CustomerStripes(chosen, None, tuple(unnamed))

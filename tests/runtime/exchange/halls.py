@@ -82,7 +82,10 @@ class Sequence_:  # noqa: N801 - collections.abc has the name
         return [decode_answer(payload) for _, topic, payload in self.messages if topic == answers_topic(CODE)]
 
     def audit(self) -> Delivery:
-        return ExchangeFollower(CODE).hear_all(self.messages)
+        follower = ExchangeFollower(CODE)
+        for message in self.messages:
+            follower.hear(*message)
+        return follower.audit()
 
 
 class Hall:

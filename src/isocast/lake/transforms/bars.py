@@ -350,19 +350,23 @@ def _first_day_at(day: int, interval: Interval) -> int:
     return day_number(date(here.year, here.month - (here.month - 1) % interval.months, 1))
 
 
-def read_interval(text: str, key: str = "--interval") -> Interval:
+def read_interval(text: str) -> Interval:
     """The length of bars as people write it: 1s, 500ms, 5m, 1h, 1d, 1w, 1mo."""
     found = _INTERVAL.fullmatch(text)
     if found is None:
-        raise ConfigurationError("command line", key, f'"{text}" is not an interval such as 1s, 5m, 1h, 1d, 1w or 1mo')
+        raise ConfigurationError(
+            "command line", "--interval", f'"{text}" is not an interval such as 1s, 5m, 1h, 1d, 1w or 1mo'
+        )
     count, unit = int(found[1]), found[2]
     length = count * _UNITS[unit]
     if unit == "mo":
         if count not in _MONTHS:
-            raise ConfigurationError("command line", key, f'"{text}": bars of months are 1mo, 3mo or 12mo')
+            raise ConfigurationError("command line", "--interval", f'"{text}": bars of months are 1mo, 3mo or 12mo')
         return Interval(text, length, count)
     if length > DAY_NS and length % DAY_NS:
-        raise ConfigurationError("command line", key, f'"{text}" is longer than a day and no whole number of days')
+        raise ConfigurationError(
+            "command line", "--interval", f'"{text}" is longer than a day and no whole number of days'
+        )
     return Interval(text, length)
 
 

@@ -42,6 +42,7 @@ MESSAGE_COLUMNS = (
 """What these steps need of `released`: whoever reads no more reads faster."""
 _ACCURACY = 100_000
 """An error of one in so many ranks."""
+_CURVE_STEPS = 200
 
 
 def with_opaque(released: DataFrame, messages: DataFrame) -> DataFrame:
@@ -140,9 +141,9 @@ def site_skew(messages: DataFrame, late_after_ns: int) -> DataFrame:
     )
 
 
-def site_curves(messages: DataFrame, late_after_ns: int, steps: int = 200) -> DataFrame:
-    """For a picture: of each receiver the quantiles 0, 1/steps, … 1 of how far behind the first it released."""
-    shares = [step / steps for step in range(steps + 1)]
+def site_curves(messages: DataFrame, late_after_ns: int) -> DataFrame:
+    """For a picture: of each receiver the quantiles 0, 1/200, … 1 of how far behind the first it released."""
+    shares = [step / _CURVE_STEPS for step in range(_CURVE_STEPS + 1)]
     curve = F.percentile_approx("behind_ns", shares, _ACCURACY).alias("curve")
     return _fair(messages, late_after_ns).groupBy("receiver").agg(curve).orderBy("receiver")
 

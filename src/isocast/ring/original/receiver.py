@@ -51,7 +51,6 @@ __all__ = [
     "Requests",
     "Source",
     "SourceSnapshot",
-    "knowledge_floor",
     "possession_floor",
 ]
 
@@ -121,11 +120,6 @@ class Requests:
 def possession_floor(token_number: int, ring_size: int) -> int:
     """t-m+1: who sends or hears acknowledgement t knows that every receiver has all up to here (§2.1)."""
     return token_number - ring_size + 1
-
-
-def knowledge_floor(token_number: int, ring_size: int) -> int:
-    """t-2m+2: when t is sent, all know that all have everything up to here (§2.1 misprints t-m+2)."""
-    return token_number - 2 * ring_size + 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,6 @@ async def serve_office(
     address: str,
     port: int,
     ready: Callable[[int], None] = lambda _: None,
-    look_s: float = _LOOK_S,
 ) -> None:
     """Serve until cancelled; `ready` is told the port."""
     service = OfficeService(office)
@@ -107,13 +106,13 @@ async def serve_office(
     await server.start(address, port)
     try:
         ready(server.port)
-        await _keep_renewed(service, look_s)
+        await _keep_renewed(service)
     finally:
         await server.stop()
         service.close()
 
 
-async def _keep_renewed(service: OfficeService, look_s: float) -> None:
+async def _keep_renewed(service: OfficeService) -> None:
     """Settle what a crash left open, and renew what is due, now and then for ever."""
     while True:
         with suppress(OSError):  # The provider is silent: orders wait.
@@ -123,4 +122,4 @@ async def _keep_renewed(service: OfficeService, look_s: float) -> None:
                     get_log().info("renewal", subscriber=renewal.subscriber, plan=renewal.plan, state=renewal.state)
             except OfficeError as error:
                 get_log().error("renewals wait", reason=str(error))
-        await asyncio.sleep(min(look_s, service.office.lead_ns / SECOND / 4))
+        await asyncio.sleep(min(_LOOK_S, service.office.lead_ns / SECOND / 4))

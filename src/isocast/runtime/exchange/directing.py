@@ -9,7 +9,6 @@ The audit believes a refusal by the delivery only where the sequence itself show
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from isocast.floor.codec import decode_event, floor_topic
@@ -151,9 +150,3 @@ class ExchangeFollower:
     def audit(self) -> Delivery:
         """Where the exchange departed from the sequence, as far as it was heard."""
         return audit_delivery(self._orders.values(), self._reports)
-
-    def hear_all(self, messages: Iterable[tuple[Place, str, bytes]]) -> Delivery:
-        """The audit of a whole sequence."""
-        for message in messages:
-            self.hear(*message)
-        return self.audit()

@@ -185,9 +185,9 @@ def save_roster(market: Market, raw: bytes) -> Roster:
     return roster
 
 
-def roster_note(roster: Roster, now_ns: int | None = None) -> str:
+def roster_note(roster: Roster) -> str:
     """What people should know of a roster that counts."""
-    now = time_ns() if now_ns is None else now_ns
+    now = time_ns()
     ending = [member for member in roster.members if now + SOON_NS >= member.not_after_ns]
     if not ending:
         return f"serial {roster.serial}"

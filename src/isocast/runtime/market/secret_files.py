@@ -56,9 +56,9 @@ def create_secret(path: Path, comment: str) -> None:
     create_file(path, f"# {comment}\n{token_bytes(SECRET_BYTES).hex()}\n".encode())
 
 
-def create_file(path: Path, content: bytes, mode: int = _PRIVATE) -> None:
-    """All of the file or nothing, with this mode from the start, and never over another."""
-    draft = _draft(path, content, mode)
+def create_file(path: Path, content: bytes) -> None:
+    """All of the file or nothing, for its owner alone from the start, and never over another."""
+    draft = _draft(path, content, _PRIVATE)
     try:
         os.link(draft, path)
     finally:

@@ -84,7 +84,7 @@ class Burst(NamedTuple):
     segment: int
 
 
-def bursts_of(frames: Sequence[bytes], most: int = MAX_SEGMENTS) -> list[Burst]:
+def bursts_of(frames: Sequence[bytes]) -> list[Burst]:
     """Cut frames, in their order, into the longest bursts that UDP_SEGMENT allows."""
     bursts: list[Burst] = []
     lengths = list(map(len, frames))
@@ -94,7 +94,7 @@ def bursts_of(frames: Sequence[bytes], most: int = MAX_SEGMENTS) -> list[Burst]:
         segment = lengths[at]
         if segment > MAX_UDP:
             raise LocalProtocolError(f"a frame of {segment} bytes; a UDP datagram has at most {MAX_UDP}")
-        end = min(at + min(most, MAX_UDP // segment), total) if segment else at + 1
+        end = min(at + min(MAX_SEGMENTS, MAX_UDP // segment), total) if segment else at + 1
         # Counting is fast, and nearly every run is even; the search for the first odd length is the exception.
         if lengths[at:end].count(segment) != end - at:
             odd = next(place for place in range(at, end) if lengths[place] != segment)
@@ -588,9 +588,9 @@ def fanout_outlet(address: str, members: Sequence[Endpoint], *, kind: type[socke
         return Outlet(sender, members)
 
 
-def unicast_outlet(address: str, *, kind: type[socket.socket] = socket.socket) -> Outlet:
+def unicast_outlet(address: str) -> Outlet:
     """Send to anybody by `send_to`, from this address."""
-    return fanout_outlet(address, (), kind=kind)
+    return fanout_outlet(address, ())
 
 
 @contextmanager
@@ -661,7 +661,6 @@ def open_group_outlet(
     members: Sequence[Endpoint] = (),
     alone: bool = True,
     ttl: int = TTL,
-    kind: type[socket.socket] = socket.socket,
 ) -> Outlet:
     """Send to a group from the node whose address is `interface`.
 
@@ -670,10 +669,10 @@ def open_group_outlet(
     """
     match mode:
         case NetworkMode.MULTICAST:
-            return multicast_outlet(group, port, interface, ttl=ttl, kind=kind)
+            return multicast_outlet(group, port, interface, ttl=ttl)
         case NetworkMode.FANOUT:
             others = [member for member in dict.fromkeys(members) if not alone or member.address != interface]
-            return fanout_outlet(interface, others, kind=kind)
+            return fanout_outlet(interface, others)
 
 
 def open_group_inlet(  # noqa: PLR0913 - where, as whom, to whom and how much: nothing of it follows from the rest

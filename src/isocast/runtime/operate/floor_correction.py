@@ -28,7 +28,7 @@ from isocast.floor.corrections import (
 from isocast.floor.events import Trade
 from isocast.floor.following import FloorFollower
 from isocast.runtime.client.publisher import Publisher
-from isocast.runtime.disk.floor_journal import JournalFloor, Reach
+from isocast.runtime.disk.floor_journal import JournalFloor
 from isocast.runtime.hosts.order_checks import listed_now
 from isocast.runtime.market.floors import FloorTable
 from isocast.runtime.market.model import Market
@@ -76,11 +76,11 @@ class StandingTrade(NamedTuple):
 # The trade ---------------------------------------------------------------------------------------------------------
 
 
-def standing_trade(journal: JournalFloor, number: int, reach: Reach | None = None) -> StandingTrade:
+def standing_trade(journal: JournalFloor, number: int) -> StandingTrade:
     """A trade as it stands at the end of a journal; ConfigurationError for one that is unknown or not confirmed."""
     made: Trade | None = None
     followed = ConfirmationFollower(FloorFollower(journal.code))
-    for followed, step in journal.confirmations(reach):  # noqa: B007 - as it is at the end
+    for followed, step in journal.confirmations():  # noqa: B007 - as it is at the end
         made = next((one for one in step.trades if one.number == number), made) if step is not None else made
     if made is None:
         last = followed.follower.floor.next_trade - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from math import sqrt
 
@@ -308,6 +308,10 @@ def _spread(values: Floats | Ints) -> dict[str, float]:
 
 
 _DELAY_NS = 50e6
+_BELOW_NS = 5e6
+"""Between a receiver and those below it."""
+_MEMBERS = 10
+"""Of the ring of the page: m."""
 _LAND_SQUARE_MILES = 57e6
 _TOKENS_OF_PART = 500
 _PAIRS = 200_000
@@ -316,22 +320,20 @@ _RARE_TOKENS = 4_000
 """Of one part, where only who gives up is counted."""
 
 
-def ring_of(receivers: int, branches: int = 0, secondaries: int = 0, below_ns: float = 5e6) -> CoreNet:
+def ring_of(receivers: int, branches: int = 0, secondaries: int = 0) -> CoreNet:
     """A ring at one constant delay, as the simulator has it without cities; each with so many below it."""
     size = receivers * (1 + secondaries)
     parent = np.concatenate((np.arange(receivers), np.repeat(np.arange(receivers), secondaries)))
     levels = (TreeLevel(parent * branches // receivers),) if branches else ()
-    below = below_ns if secondaries else 0.0
+    below = _BELOW_NS if secondaries else 0.0
     return CoreNet(np.zeros((size, 3)), np.arange(receivers), parent, levels, 0.0, _DELAY_NS, below)
 
 
-def count_tokens(
-    world: CoreWorld, tokens: int, how: Spreading, reached: Callable[[int], None] | None = None
-) -> CoreTally:
+def count_tokens(world: CoreWorld, tokens: int, how: Spreading) -> CoreTally:
     """So many tokens of a world, in parts."""
     starts = range(0, tokens, _TOKENS_OF_PART)
     parts = [CorePart(first, min(first + _TOKENS_OF_PART, tokens)) for first in starts]
-    return joined(spread(run_tokens, world, parts, how, reached or (lambda _: None)))
+    return joined(spread(run_tokens, world, parts, how, lambda _: None))
 
 
 def page_figures(run: int, how: Spreading, tokens: int = 20_000) -> list[Beside]:
@@ -359,13 +361,13 @@ def _times() -> list[Beside]:
     ]
 
 
-def _world(receivers: int, run: int, timing: Timing, *, batch: int, loss: float) -> CoreWorld:
+def _world(run: int, timing: Timing, *, batch: int, loss: float) -> CoreWorld:
     settings = CoreSettings(timing, batch=batch, loss=loss, jitter_ns=0.0)
-    return CoreWorld(ring_of(receivers), settings, run, reduced=False)
+    return CoreWorld(ring_of(_MEMBERS), settings, run, reduced=False)
 
 
 def _recovery(run: int, how: Spreading, tokens: int) -> list[Beside]:
-    tally = count_tokens(_world(10, run, PAPER_TIMES, batch=30, loss=0.02), tokens, how)
+    tally = count_tokens(_world(run, PAPER_TIMES, batch=30, loss=0.02), tokens, how)
     return [
         Beside("NACKs per token", "m=10, p=.02, k=30", 4.39, tally.ring.nacks / tokens, _margin(4.39, tokens)),
         Beside("repairs per token", "m=10, p=.02, k=30", 5.69, tally.ring.repairs / tokens, _margin(5.69, tokens)),
@@ -377,7 +379,7 @@ def _control(run: int, how: Spreading, tokens: int) -> list[Beside]:
     for loss, rate, expected in ((0.0, 10, 0.0360), (0.01, 100, 0.127)):
         mean = rate * to_seconds(PAPER_TIMES.token_period_ns)
         batches = generator(run, StreamPurpose.TOKEN, tokens + rate).poisson(mean, tokens)
-        world = replace(_world(10, run, PAPER_TIMES, batch=0, loss=loss), batches=batches)
+        world = replace(_world(run, PAPER_TIMES, batch=0, loss=loss), batches=batches)
         tally = count_tokens(world, tokens, how)
         got = (tokens + tally.ring.nacks + tally.ring.repairs) / tally.messages
         margin = _margin(expected, tokens)
@@ -387,7 +389,7 @@ def _control(run: int, how: Spreading, tokens: int) -> list[Beside]:
 
 def _skew_rows(run: int, how: Spreading, tokens: int) -> list[Beside]:
     timing = replace(PAPER_TIMES, clock_error_ns=5 * MILLISECOND, token_period_ns=0, release_delay_ns=0)
-    tally = count_tokens(_world(10, run, timing, batch=30, loss=0.01), tokens, how)
+    tally = count_tokens(_world(run, timing, batch=30, loss=0.01), tokens, how)
     return [Beside("largest skew, ms", "ε=5 ms", 10.0, float(tally.skews.max()) / MILLISECOND, bound=True)]
 
 

@@ -205,11 +205,6 @@ class Bins:
         wanted = max(int(np.ceil(share * total)), 1)
         return self.low + (int(np.searchsorted(np.cumsum(counts), wanted)) + 1) * self.step
 
-    def middles(self) -> Floats:
-        """Of all bins, for plots."""
-        middles: Floats = self.low + (np.arange(self.count, dtype=np.float64) + 0.5) * self.step
-        return middles
-
 
 DELAYS = Bins(low=-400e6, step=0.1e6, count=12_000)
 """Delivery after the common instant: tenths of a millisecond up to 0.8 s."""

@@ -320,9 +320,9 @@ def silence_ipv6(index: int) -> Request:
     return _RTM_SETLINK, 0, body + _attribute(_IFLA_AF_SPEC, _attribute(socket.AF_INET6, mode))
 
 
-def add_address(index: int, address: str, prefix: int = _ALONE) -> Request:
+def add_address(index: int, address: str) -> Request:
     """Give an interface an address; by itself it brings no route to others."""
-    return _RTM_NEWADDR, _F_CREATE | _F_REPLACE, _address_body(index, address, prefix)
+    return _RTM_NEWADDR, _F_CREATE | _F_REPLACE, _address_body(index, address, _ALONE)
 
 
 def delete_address(index: int, address: str, prefix: int) -> Request:

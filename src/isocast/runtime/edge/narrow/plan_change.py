@@ -62,14 +62,12 @@ def check_plan(market: Market, plan: StripePlan, before: StripePlan | None) -> N
 class PlanChange:
     """Puts plans into force through the operator's doors of this machine. `told` hears what is being waited for."""
 
-    def __init__(
-        self, market: Market, told: Callable[[str], None] = lambda _: None, patience_s: float | None = None
-    ) -> None:
-        """`patience_s` is how long to wait for the edges."""
+    def __init__(self, market: Market, told: Callable[[str], None] = lambda _: None) -> None:
+        """It waits for the edges as long as a change of the ring may take."""
         self._market = market
         self._edge = edge_of(market)
         self._told = told
-        self._patience_s = RingChange(market).patience_s if patience_s is None else patience_s
+        self._patience_s = RingChange(market).patience_s
 
     async def views(self) -> dict[str, dict[str, Any]]:
         """What the edges on this machine say of themselves, by receiver."""
