@@ -188,7 +188,7 @@ class EdgeChecker:
             self._report("S14", fact.at, f"{who} says that it has everything up to {fact.newest}, and has {newest}")
 
     def on_left_out(self, fact: LeftOut) -> None:
-        """Somebody goes on without some messages."""
+        """A customer goes on without some messages."""
         if fact.node in self._law.latest:
             life = self._lives.setdefault(fact.node, _Life())
             life.left_out.append((fact.first, fact.last))

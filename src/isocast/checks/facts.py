@@ -371,7 +371,7 @@ class SecondaryTokenPassed(NamedTuple):
 
 
 class Unanswered(NamedTuple):
-    """A secondary receiver asked somebody in vain, and turned to another."""
+    """A secondary receiver asked one site in vain, and turned to another."""
 
     at: int
     site: NodeId

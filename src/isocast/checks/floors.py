@@ -96,7 +96,7 @@ class FloorChecker:
     # T1, T3, T5 ------------------------------------------------------------------------------------------------
 
     def on_stepped(self, fact: FloorStepped) -> None:
-        """The same state and trades at whoever applies the token; each order once, and filled as far as it goes."""
+        """The same state and trades at all sites; each order once, and filled no further than its quantity."""
         who, number = describe(fact.site), fact.token_number
         first = self._known.setdefault((fact.epoch, number), fact)
         trim(self._known, _TOKENS_MAX)
@@ -206,7 +206,7 @@ class FloorChecker:
             self._report("T2", at, f"{who} {does} {trade}, but {known} was confirmed")
 
     def finish(self, end: EndOfRun) -> None:
-        """All that traded is confirmed everywhere, and whatever else was made under the same numbers is taken back."""
+        """All trades are confirmed everywhere, and other trades made under their numbers are taken back."""
         most = len(self._confirmed)
         for node in end.floor:
             for step in self._site(node).steps.values():

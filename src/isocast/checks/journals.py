@@ -1,4 +1,4 @@
-"""What journals prove, each by itself and all against each other. Pure: blocks come in decoded, whoever read them.
+"""What journals prove, each by itself and all against each other. Pure: blocks come in decoded.
 
 - One journal, block after block (`JournalWalk`): no gap, no duplicate (S2), each source's order (S3), one content per
   token (S5), instants that rise (S11), nothing early (S12).
@@ -318,7 +318,7 @@ def _again(keys: npt.NDArray[np.generic]) -> npt.NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A journal that says something else than another under the same sequence (S1): an alarm, whatever the reason."""
+    """Two journals that differ under the same sequence (S1): always an alarm."""
 
     name: str
     other: str

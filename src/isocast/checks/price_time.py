@@ -458,7 +458,7 @@ class PriceTime:
         self._wake(symbol, [price])
 
     def _judge_price(self, rule: str, symbol: _Symbol, trade: _Fields, price: int, volume: int) -> None:
-        """The largest volume, then the smallest surplus, of all prices that somebody named."""
+        """The largest volume, then the smallest surplus, of all prices that an order names."""
 
         def traded(at: int) -> tuple[int, int]:
             bought, sold = (

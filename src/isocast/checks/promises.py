@@ -243,7 +243,7 @@ class Promises:
         self._hold(fact.site, fact.epoch)
 
     def _check_change(self, fact: Completed) -> None:
-        """U changes on top of what is certified, by one site at a time; whoever completes it first is who issued it."""
+        """U changes on top of what is certified, by one site at a time: the first to complete a change issued it."""
         earlier = [change for change in self._view.site(fact.site).chain if change.token_number <= fact.token_number]
         epoch = self._view.epochs.get(fact.epoch)
         if earlier[-1:] and earlier[-1].token_number == fact.token_number and not earlier.pop().forced and epoch:

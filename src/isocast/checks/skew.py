@@ -76,7 +76,7 @@ class OwnReleases:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSkew:
-    """The skew of a market's messages, and beside it whatever is left out."""
+    """The skew of a market's messages, and how many messages are left out of it."""
 
     count: int = 0
     """Messages that the quantiles are of: two or more receivers released them, without a fairness fault."""

@@ -48,7 +48,7 @@ class Logs:
         trim(self._numbered, WINDOW_TOKENS)
 
     def numbered(self, token_number: int) -> list[Token]:
-        """All tokens of that number, of whatever epoch."""
+        """All tokens of that number, of any epoch."""
         return self._numbered.get(token_number, [])
 
     def token(self, digest: bytes) -> Token | None:

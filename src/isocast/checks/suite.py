@@ -330,7 +330,7 @@ class Stability:
             self._claimed = max(self._claimed, fact.stable)
 
     def on_passed(self, fact: SecondaryTokenPassed) -> None:
-        """Nobody passes what it does not hold, or what somebody below it lacks."""
+        """No head passes a token that it, or a member below it, does not hold."""
         sender = self._view.site(fact.site)
         what = f"{describe(fact.site)} passed secondary token {fact.token_number} of epoch {fact.epoch}"
         if fact.epoch != sender.accepted:

@@ -150,7 +150,7 @@ def _slices(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _gathered(pieces: Iterable[bytes], at_most: int) -> Iterator[bytes]:
-    """Small pieces together, so that whoever reads them has few blocks."""
+    """Small pieces joined, so that their reader has few blocks."""
     held: list[bytes] = []
     size = 0
     for piece in pieces:

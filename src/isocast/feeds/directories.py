@@ -1,4 +1,4 @@
-"""Floors and symbols of blocks of events, and our own records out of bytes that somebody else kept."""
+"""Floors and symbols of blocks of events, and our own records out of bytes from elsewhere."""
 
 from __future__ import annotations
 

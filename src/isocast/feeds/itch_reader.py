@@ -626,7 +626,7 @@ class ItchDecoder:
         block.refuse_messages(np.flatnonzero(nameless), FeedFault.UNKNOWN_SYMBOL, "a stock that was not announced")
 
     def _learn(self, block: MessageBlock, name: str) -> None:
-        """Numbers of stocks get their names from whatever message says both."""
+        """Learn the names of stocks by number, from every message that has both."""
         records = block.records[name]
         numbers = records["locate"].astype(np.int64)
         fields = np.ascontiguousarray(records["stock"]).view(np.uint64)

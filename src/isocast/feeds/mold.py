@@ -259,7 +259,7 @@ class MoldSession:
     """One session. `receive` every packet, `take` the events now and then, `end` at the end."""
 
     def __init__(self, decoder: ItchDecoder, name: bytes, *, waiting_max: int = _WAITING_MAX) -> None:
-        """Begins with the first packet that comes, whatever its number."""
+        """Begins with the first packet that comes, of any number."""
         self.counts = MoldCounts(name.decode("ascii", "replace").strip(" \0"))
         self.next_sequence = 0
         """The number of the message that comes next; 0 before it is settled."""
@@ -457,7 +457,7 @@ class MoldSession:
 
 
 class MoldReader:
-    """All packets of a capture: to each session its own, from whatever lines they come."""
+    """All packets of a capture, by session; packets of one session may come on several lines."""
 
     def __init__(self, make: Callable[[int], ItchDecoder], log: FeedLog, *, waiting_max: int = _WAITING_MAX) -> None:
         """`make` makes the decoder of a session that begins at a time."""

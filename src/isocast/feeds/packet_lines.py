@@ -52,7 +52,7 @@ class PacketLines:
         self._streams: dict[Line, _Stream] = {}
 
     def is_fresh(self, raw: bytes, line: Line, first: int, count: int, where: int) -> bool:
-        """Whether a packet comes for the first time, from whatever line."""
+        """Whether a packet comes for the first time, on any line."""
         own = self._same.get(line, line)
         before = self._seen.get(raw)
         if before is not None:

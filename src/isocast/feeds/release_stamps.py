@@ -46,7 +46,7 @@ def stamp_release(framed: bytes, first_number: int, release: int, size: int = 0)
 
 
 def stamp_milliseconds(framed: bytes, release: int) -> bytes:
-    """Length-prefixed messages of a narrow stripe: each with the milliseconds of its release, whatever its number."""
+    """Length-prefixed messages of a narrow stripe: each with the milliseconds of its release."""
     places = message_places(framed)[:-1] + _TRACKING_AT
     milliseconds = release // _MILLISECOND % _ROUND
     raw = np.frombuffer(framed, np.uint8).copy()

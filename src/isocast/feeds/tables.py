@@ -1,4 +1,4 @@
-"""Tables of trades, quotes and orders to events, by a mapping: cells, times and whole columns, whatever holds them."""
+"""Tables of trades, quotes and orders to events, by a mapping: cells, times and whole columns of any file format."""
 
 from __future__ import annotations
 
@@ -650,7 +650,7 @@ def _side_codes(mapping: TableMapping) -> dict[str, int]:
 
 
 def _where_wanted(column: Column, wanted: Flags) -> Column:
-    """A column whose values count only in some rows: elsewhere 0, and good whatever stands there."""
+    """A column whose values count only in some rows: elsewhere 0, and never a fault."""
     wrong = tuple(each._replace(rows=each.rows & wanted) for each in column.wrong)
     return Column(np.where(wanted, column.values, np.zeros(1, column.values.dtype)), column.good | ~wanted, wrong)
 

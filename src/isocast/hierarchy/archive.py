@@ -58,7 +58,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RangeAsked:
-    """Somebody at the door of a retransmit server wants a range."""
+    """A customer at the door of a retransmit server asks for a range."""
 
     customer: NodeId
     first: int
@@ -67,14 +67,14 @@ class RangeAsked:
 
 @dataclass(frozen=True, slots=True)
 class RangeWithdrawn:
-    """Whoever asked for a range has left, or the door lost its patience: nobody waits for it any more."""
+    """The customer that asked for a range has left, or the door gave up: no answer is wanted any more."""
 
     customer: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAsked:
-    """Somebody at the door of a retransmit server wants the latest event of every key."""
+    """A customer at the door of a retransmit server asks for the latest event of every key."""
 
     customer: NodeId
 
@@ -441,7 +441,7 @@ class Answers:
         return account
 
     def _forget(self) -> None:
-        """Room for one more: whoever asked longest ago goes, with what it waits for."""
+        """Evict the account that asked longest ago, with its pending requests."""
         oldest = next(iter(self.accounts))
         if self.accounts.pop(oldest).pending:
             self._turns.remove(oldest)

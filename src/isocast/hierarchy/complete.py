@@ -117,7 +117,7 @@ class Repairs:
 
     @property
     def doors(self) -> tuple[NodeId, ...]:
-        """Whoever may be asked for ranges, in the order of asking."""
+        """The doors that may be asked for ranges, in the order of asking."""
         return self._doors
 
     @property

@@ -630,7 +630,7 @@ class Customer:
         (self._newest or self._complete).take(waited, now)
 
     def _settle(self, now: int) -> tuple[CustomerEffect, ...]:
-        """Whatever is due, then the effects and the next deadline."""
+        """Do what is due, then set the next deadline and hand over the effects."""
         arbitration = self._arbitration
         service = self._joining or self._newest or self._complete
         if service.next_deadline() <= now:
@@ -678,7 +678,7 @@ class Customer:
             self._arbitration.out.append(CustomerCaughtUp(self.node, reason))
 
     def _set_back(self, now: int) -> None:
-        """Somebody set the clock back: nothing waits for the difference."""
+        """The clock was set back: waiting times move with it."""
         if self._proofs is not None:
             self._proofs.set_back(self._last_now - now)
         self._tick_at = min(self._tick_at, now + self._tick_ns)

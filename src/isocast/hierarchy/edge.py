@@ -82,7 +82,7 @@ class RangeArrived:
 
 @dataclass(frozen=True, slots=True)
 class RangeContinued:
-    """A part of a door's answer to `FetchRange`: what came of it counts, whatever becomes of the rest."""
+    """A part of a door's answer to `FetchRange`; it counts even if the rest is lost."""
 
     server: NodeId
     packets: Sequence[ReleasedPacket]
@@ -257,7 +257,7 @@ class LineSwitched:
 
 
 class Waiting(StrEnum):
-    """Why nothing can come, whatever is published."""
+    """Why no message can arrive at present."""
 
     REFORMING = "reforming"
     """Lines speak, and say that no token comes: the ring is being re-formed."""
@@ -303,7 +303,7 @@ class ClaimRefuted:
 
 @dataclass(frozen=True, slots=True)
 class ForgeryDropped:
-    """Somebody sent in the name of a line what its owner did not sign: an alarm. `sequence` 0: a heartbeat."""
+    """A packet of a line was dropped, as its owner did not sign it: an alarm. `sequence` 0: a heartbeat."""
 
     line: NodeId
     sequence: int

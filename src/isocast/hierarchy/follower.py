@@ -81,20 +81,20 @@ class Support:
         return self._place > (self.backup is not None)
 
     def follow(self, parent: NodeId) -> None:
-        """Somebody else heads the group: ask that one first, and at once. A backup that heads it is not asked twice."""
+        """The group has another head: ask it first, and at once. A backup that is the head is not asked twice."""
         self.parent = parent
         self.backup = self._configured if parent != self._configured else None
         self._place = 0
         self._answered_at = -NEVER
 
     def heard(self, sender: NodeId, now: int) -> None:
-        """An answer came: if it is from whoever is asked, that one is alive, whatever it lacks."""
+        """An answer came: its sender, if it is the one that is asked, is alive even if it lacks the token."""
         chain = self._chain()
         if sender == chain[min(self._place, len(chain) - 1)]:
             self._answered_at = now
 
     def move_on(self, now: int) -> NodeId | None:
-        """Turn to the next, k_r requests being in vain. Returns whoever was silent, None if it had answered.
+        """Turn to the next site after k_r requests in vain. Returns the silent one, None if it had answered.
 
         The last resort is for those whose parent and backup are both silent, or have nothing to give for long: they
         may have lost their disks.
@@ -138,7 +138,7 @@ class SecondaryRecovery(Recovery):
         return self._schedule.instant(token_number) + self._first_ns
 
     def pending(self, token_number: int, now: int) -> None:
-        """Whoever was asked lacks the token too, and is alive: that counts as no silence while it may yet get it."""
+        """The site that was asked lacks the token too: while it may yet get it, that counts as no silence."""
         attempts = self._attempts.get(token_number)
         if attempts is not None and now < self._schedule.instant(token_number) + self._complete_ns:
             attempts.made = 0
@@ -196,7 +196,7 @@ class Follower(Receiver):
         return NEVER
 
     def turn_to_another(self, now: int) -> None:
-        """k_r requests were in vain: ask somebody else, and name whoever was silent."""
+        """After k_r requests in vain, ask another site, and report the silent one."""
         silent = self.support.move_on(now)
         if silent is not None:
             self.give_up(self.held + 1, silent)
@@ -207,7 +207,7 @@ class Follower(Receiver):
         self.emit(SupportSilent(number, suspect))
 
     def still_lacks(self, number: int, owner: NodeId) -> None:
-        """Whoever is asked has answered that it let go what is missing: nobody is silent."""
+        """The site that is asked no longer keeps what is missing: it has answered, so nothing is reported."""
 
     def asked(self) -> tuple[NodeId, ...]:
         """Those above it."""
@@ -225,7 +225,7 @@ class Follower(Receiver):
         return SecondaryRecovery(self.site, schedule, self.timing, self.support)
 
     def on_pending(self, pending: Pending, now: int) -> None:
-        """Whoever was asked is asking too."""
+        """The site that was asked is waiting for the token itself."""
         if pending.epoch == self.accepted and isinstance(self._recovery, SecondaryRecovery):
             self._recovery.pending(pending.token_number, now)
 
@@ -246,7 +246,7 @@ class Follower(Receiver):
             super().on_other_epoch(epoch, sender, now)
 
     def ask_for_ring(self, now: int) -> None:
-        """By a request that whoever knows a newer ring finds stale; at most one each τ_{r,S}."""
+        """Ask for a newer ring, by a request that its members find stale; at most once each τ_{r,S}."""
         retry_ns = self.timing.secondary_retry_ns or self.timing.retry_ns
         if self._ring_asked_at <= now < self._ring_asked_at + retry_ns:
             return
@@ -261,7 +261,7 @@ class Follower(Receiver):
         self._send(self.support.asked(now), nack)
 
     def ask(self, to: NodeId, request: Nack | RangeRequest) -> None:
-        """Send a request that somebody else composed."""
+        """Send a request that another machine of this site composed."""
         self._send(to, request)
 
 
@@ -295,7 +295,7 @@ class Allegiance:
             self.turn(receiver.ring.ring)
 
     def turn(self, ring: Sequence[NodeId]) -> None:
-        """A new ring was heard of: ask whoever heads the group on it."""
+        """A new ring was heard of: ask the head of the group on it."""
         head = self._plan.heads(ring).get(self._group.head, self._group.head)
         self._ring.lead_by(head)
         self._adopter = self._plan.adopter(self._group.head, ring)
@@ -330,7 +330,7 @@ class Allegiance:
             receiver.emit(HeadSwitched(self._group.head, head, silent=orphaned))
 
     def _leave(self) -> None:
-        """Tell an adopter, twice, that somebody else counts this site now."""
+        """Tell an adopter, twice, that this site has another head now."""
         receiver = self._receiver
         for adopter, at in list(self._leaving.items()):
             if receiver.held < at:

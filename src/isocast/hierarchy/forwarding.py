@@ -124,7 +124,7 @@ class SecondarySourceSnapshot:
 
 
 def parent_key(source: NodeId, key: bytes) -> bytes:
-    """The key under which a client's batch is offered to the parent, whatever the source's incarnation."""
+    """The key under which a client's batch is offered to the parent, the same in every incarnation of the source."""
     number = (source >> _INCARNATION_BITS).to_bytes(_NODE_BYTES)
     return blake2b(key, digest_size=_KEY_BYTES, salt=number, person=b"isocast forward").digest()
 

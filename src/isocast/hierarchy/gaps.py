@@ -66,7 +66,7 @@ class Gaps:
         return gap
 
     def widen(self, last: int, now: int) -> None:
-        """There are gaps enough: the highest takes in whatever follows."""
+        """The table of gaps is full: the highest gap grows up to `last`."""
         gap = self._gaps[-1]
         gap.last = last
         if not gap.spent:

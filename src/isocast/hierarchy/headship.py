@@ -132,9 +132,9 @@ class GroupPlan:
         return found
 
     def adopter(self, group: NodeId, ring: Sequence[NodeId]) -> NodeId | None:
-        """Who counts a group's members while their head is silent, and whoever heads it otherwise is not.
+        """The site that counts a group's members while their head is silent.
 
-        Below the second layer whoever heads their head; else whoever would head the group if its head left the ring.
+        Below the second layer: the head of their head; else the site that would head the group without its head.
         """
         above = self._of.get(group)
         if above is not None:
@@ -194,7 +194,7 @@ class Orphans:
         tally.claim(min(self.floor, others))
 
     def on_token(self, token: SecondaryToken, now: int) -> None:
-        """A member of a group that this site does not head looks for somebody who counts it."""
+        """A member of a group that this site does not head asks to be counted."""
         receiver, sender, group = self._receiver, token.sender, token.group
         if token.epoch != receiver.accepted:
             receiver.on_other_epoch(token.epoch, sender, now)

@@ -123,7 +123,7 @@ class Tally:
         return member not in self.stalled or member in self.returning
 
     def floor(self, counted: Iterable[NodeId], first_token: int) -> int:
-        """What all of some members hold; 0 while somebody has said nothing in this epoch."""
+        """What all of these members hold; 0 while one of them has said nothing in this epoch."""
         floor = min([self.passed.get(member, 0) for member in counted], default=NO_LIMIT)
         return floor if floor >= first_token else 0
 

@@ -393,7 +393,7 @@ def audit(
 def _tell_absent(
     journals: Sequence[JournalParts], report: AuditReport, expected: Collection[tuple[int, int, str]]
 ) -> None:
-    """Receivers of whose journals nothing is here: somebody removed them, or they are on other machines."""
+    """Receivers without any journal here: it was removed, or is on another machine."""
     here = {(journal.folder.stripe, journal.folder.receiver) for journal in journals}
     absent = sorted({name for stripe, receiver, name in expected if (stripe, receiver) not in here})
     text = f"receivers of the market have no journal here: {', '.join(absent)}; copy theirs into one folder"

@@ -111,7 +111,7 @@ def witness_of(rosters: tuple[str, ...]) -> RosterWitness:
 
 
 def prove(task: ProofTask) -> ProofResult:
-    """Walk through one journal; what is damaged in it is told by whoever reads its bytes."""
+    """Walk through one journal; damage in it is reported by the reader of its bytes."""
     witness = witness_of(task.rosters)
     walk = VoucherWalk(task.stripe, witness.voters(task.stripe), witness, resealed)
     result = ProofResult(task.stripe, task.receiver)

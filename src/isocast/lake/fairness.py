@@ -156,7 +156,7 @@ _SHARES = (0.5, 0.99)
 
 
 def messages_by_region(messages: DataFrame, places: Mapping[int, str], lowest: int | None = None) -> DataFrame:
-    """One row for each message, whoever released it, with its region; `places` are those of source numbers.
+    """One row for each message, however many released it, with its region; `places` are those of source numbers.
 
     A message that begins with a copy entered in another stripe, unless its own is the `lowest` that is there.
     """

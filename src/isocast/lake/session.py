@@ -146,7 +146,7 @@ def end_java() -> None:
 
 
 def kill_java() -> None:
-    """At once, with what it has started; whoever waits for an answer of its has an exception."""
+    """Kill Java at once, with its children; a call that waits for its answer raises an exception."""
     process: Any = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - nobody else knows the process
     if process is not None:
         kill_family(process.pid)

@@ -260,7 +260,7 @@ class LakeTable:
         return [entry for entry in entries if not entry["compacts"]]
 
     def forget(self, known: int) -> None:
-        """Remove old log entries, if whoever follows this table knows them."""
+        """Remove old log entries that every follower of this table has read."""
         newest = self.snapshot().version
         whole = newest - newest % _SNAPSHOT_EVERY
         for version in range(min(newest - _KEPT_ENTRIES, whole - 1, known), 0, -1):
@@ -364,7 +364,7 @@ class LakeTable:
         return {file.path for file in kept if abs(now - file.at) >= self._keep_s}
 
     def sweep(self) -> None:
-        """Remove what a killed job left behind, and what is kept no longer; only whoever has the lock may do so."""
+        """Remove what a killed job left behind, and what is kept no longer; the caller holds the lock."""
         shutil.rmtree(self.path / "_staging", ignore_errors=True)
         now = self.snapshot()
         schema = self._entry(now.version)["schema"] if now.version else None

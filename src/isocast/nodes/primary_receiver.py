@@ -194,7 +194,7 @@ class PrimaryReceiver:
                 assert_never(packet)
 
     def _told(self, effects: tuple[ReceiverEffect, ...]) -> tuple[ReceiverEffect, ...]:
-        """A suspicion is told to the reformation servers, and to whoever listens."""
+        """Each suspicion stays an effect, and is also sent to the reformation servers."""
         if not any(isinstance(effect, RingSuspected) for effect in effects):
             return effects
         told: list[ReceiverEffect] = []

@@ -320,7 +320,7 @@ class RetransmitServer:
             self._out.extend([*self.door.refuse(customer, now), TurnAway(customer)])
 
     def _serve(self, now: int) -> None:
-        """Whatever may go now: from memory where it is still there, else from the archive."""
+        """Answer what may be answered now: from memory where it is still there, else from the archive."""
         for answers in (self.line, self.door):
             pieces, named = answers.serve(now)
             self._out.extend(named)

@@ -92,7 +92,7 @@ class RingFollowing:
         self._reconcile(now)
 
     def on_range_reply(self, reply: RangeReply, now: int) -> None:
-        """Whoever is asked has let go what lies between this site's log and the cut."""
+        """The site that is asked no longer keeps what lies between this site's log and the cut."""
         if self._fetch.gone(reply, self._receiver.asked(), now) and self._fetch.rejoin.wanting:
             self._reconcile(now)
 
@@ -126,7 +126,7 @@ class RingFollowing:
             self._receiver.ask_for_ring(now)
 
     def _reconcile(self, now: int) -> None:
-        """Install, or ask whoever is asked at present: it may be on its way to the same ring."""
+        """Install the ring, or ask the present parent, which may be on its way to the same ring."""
         fetch, reconciliation, receiver = self._fetch, self._fetch.reconciliation, self._receiver
         if reconciliation is None:
             return

@@ -131,7 +131,7 @@ def form_uncertified(
     regions: Mapping[NodeId, str],
     key: Callable[[Join], tuple[Any, ...]] = cut_key,
 ) -> Formation | None:
-    """A ring from whatever votes of U there are, as the policy `availability` allows: it may diverge from another."""
+    """A ring from the votes of U that came, without a majority (policy `availability`): it may diverge from another."""
     best = _best(votes, key)
     if best is None:
         return None
@@ -161,7 +161,7 @@ def form_forced(
 
 
 def _best(votes: Mapping[NodeId, Join], key: Callable[[Join], tuple[Any, ...]]) -> Join | None:
-    """The greatest vote of those that are in U as far as they know: whoever has left it, or joins, founds nothing."""
+    """The greatest vote of a site that is in U by its own log: a site that left, or joins, founds no ring."""
     return max([vote for vote in votes.values() if vote.sender in vote.universe], key=key, default=None)
 
 
@@ -171,7 +171,7 @@ def _voters(
     universe: tuple[NodeId, ...],
     key: Callable[[Join], tuple[Any, ...]],
 ) -> list[NodeId]:
-    """Of U as of the cut. Whoever knows of more, say that it was removed, is no witness that there is no more."""
+    """Voters in U as of the cut whose logs end there or before: a longer log does not witness the cut."""
     return [site for site in universe if site in votes and key(votes[site]) <= key(best)]
 
 

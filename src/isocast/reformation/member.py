@@ -74,7 +74,7 @@ class Member:
         return self.forgot or (receiver.ring is not None and receiver.promised == receiver.accepted)
 
     def snapshot(self) -> MemberSnapshot:
-        """For whoever watches."""
+        """The state, for checkers and console."""
         return MemberSnapshot(self._joining, self._fetch.target)
 
     def heard(self, site: NodeId, now: int) -> None:
@@ -105,7 +105,7 @@ class Member:
         return [Unicast(invite.sender, refuse)]
 
     def _is_servers(self, invite: Invite) -> bool:
-        """Whether an invitation is the ballot's server's own; where nothing is signed, whoever sent it is believed."""
+        """Whether the ballot's own server sent an invitation; where nothing is signed, every sender is believed."""
         notary = self._receiver.notary
         return not notary.verifies or (invite.sender == invite.ballot.server and notary.is_genuine(invite))
 

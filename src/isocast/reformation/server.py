@@ -360,7 +360,7 @@ class Judging:
         return {site: bar.until for site, bar in self._barred.items() if now < bar.until and not bar.by_vote}
 
     def _judge_clocks(self, ring: NewRing, now: int) -> None:
-        """A ring was decided: whoever voted for it with a wrong clock need not ask to come in for a while."""
+        """A ring was decided: sites that voted with a wrong clock cannot ask to come in for a while."""
         if self._voted.ballot != ring.ballot:
             return
         self.clock_ahead_ns = -self._voted.ahead_ns()
@@ -515,13 +515,13 @@ class ReformationServer(Judging):
         return self._next_at
 
     def snapshot(self) -> ServerSnapshot:
-        """For whoever watches."""
+        """The state, for checkers and console."""
         votes = len(self._ballot.votes) if self._ballot else 0
         ring, forcing = self.ring.ballot if self.ring else None, self._forcing is not None
         return ServerSnapshot(self.server, self._stage, self._highest, ring, votes, forcing, self.clock_ahead_ns)
 
     def _set_back(self, span_ns: int) -> None:
-        """Somebody set the clock back: everything that waits goes with it."""
+        """The clock was set back: every waiting time moves with it."""
         if self._next_at < NEVER:
             self._next_at -= span_ns
         if self._ballot is not None and self._ballot.decide_at < NEVER:
@@ -629,7 +629,7 @@ class ReformationServer(Judging):
         self._voted = VotedClocks(ballot, invited_at, self._timing.clock_error_ns)
 
     def _on_new_ring(self, ring: NewRing, now: int) -> None:
-        """Somebody's ballot succeeded."""
+        """A ballot has succeeded, this server's or another's."""
         self._highest = max(self._highest, ring.ballot)
         self._try_ballot(ring.ballot)
         if self.ring is None or ring.ballot > self.ring.ballot:
@@ -822,7 +822,7 @@ class ReformationServer(Judging):
             self._note_vain(ballot)
 
     def _note_vain(self, ballot: Ballot) -> None:
-        """The same few voted as the last time: ask more and more seldom, until somebody else is heard of."""
+        """Back off while the same minority votes as the last time, until another site is heard."""
         voters = tuple(sorted(ballot.votes))
         again = self._settings.policy is StartPolicy.MAJORITY and voters == self._vain_voters
         self._vain = min(self._vain + 1, VAIN_MOST) if again else 0
@@ -832,7 +832,7 @@ class ReformationServer(Judging):
             self._next_at += span // 2 + self._share("vain", span // 2)
 
     def _note_news(self, sender: NodeId, now: int) -> None:
-        """Somebody who did not vote for the last ballots is there: the next one may have a majority."""
+        """A site that did not vote in the last ballots is heard: the next one may have a majority."""
         if self._vain and self._stage is Stage.WAITING and is_site(sender) and sender not in self._vain_voters:
             self._vain = 0
             self._wait(now)

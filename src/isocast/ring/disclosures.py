@@ -262,7 +262,7 @@ Place: TypeAlias = tuple[int, bytes]
 
 
 class _Seen(NamedTuple):
-    """What a source keeps of a token that somebody signed; whether it is the log's, receipts say."""
+    """What a source keeps of a signed token, until receipts show whether it is in the log."""
 
     token: Token
     """Without what is not the source's own."""
@@ -335,7 +335,7 @@ class Discloser:
             self._weigh(place)
 
     def on_token(self, token: Token, *, is_old: bool = False) -> None:
-        """A token with the signature of whoever it names; `is_old`: of an epoch before this one."""
+        """A token that its sender has signed; `is_old`: of an epoch before this one."""
         place = token.token_number, token_digest(token)
         if place in self._seen:
             return

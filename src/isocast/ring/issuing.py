@@ -61,7 +61,7 @@ class Issuer:
         self.forget_unseen()
 
     def _resume(self) -> None:
-        """Whatever was issued is held, so the next slot is the first of ours that is not."""
+        """The next slot is our first behind the tokens that are held: all that were issued are."""
         if self._schedule is not None:
             self.slot = self._schedule.next_slot(self.site, self._ledger.held + 1)
 
@@ -146,7 +146,7 @@ class Issuer:
         return self._ledger.held == slot - 1 and not late
 
     def stamp(self, slot: int, schedule: Schedule, now: int) -> int:  # noqa: ARG002
-        """T_t: the scheduled instant, the same whoever sends and however late."""
+        """T_t: the scheduled instant, however late the token is sent."""
         return schedule.instant(slot)
 
     def reveal(self, epoch: object, place: int) -> bytes:

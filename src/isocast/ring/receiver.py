@@ -286,7 +286,7 @@ class Receiver:
         return self._deadline
 
     def snapshot(self) -> ReceiverSnapshot:
-        """For whoever watches."""
+        """The state, for checkers and console."""
         return ReceiverSnapshot(
             self.site,
             self.mode,
@@ -440,7 +440,7 @@ class Receiver:
             self._weigh(waiting, token)
 
     def _weigh(self, first: Token | Receipt, second: Token | Receipt) -> None:
-        """Convict whoever signed two things that cannot both be true, and let everybody see both."""
+        """Convict the author of two signed packets that contradict each other, and multicast both."""
         evidence = self.court.weigh(first, second)
         if evidence is None:
             return
@@ -601,7 +601,7 @@ class Receiver:
                 self.certificates.receive(receipt.sender, receipt.held)
 
     def _disagrees(self, receipt: Receipt, now: int) -> bool:
-        """Whether a receipt is about another log than this site's; whoever sent it is asked for its token."""
+        """Whether a receipt is about another log than this site's; its sender is asked for the token."""
         ours = self.ledger.digest_at(receipt.held)
         if ours is None or ours == receipt.digest:
             return False
@@ -621,7 +621,7 @@ class Receiver:
         return True
 
     def _question(self, receipt: Receipt, now: int) -> None:
-        """Somebody vouches for another token than this site's: ask for it, and release neither while it may come.
+        """Ask for a token whose receipt contradicts this site's log; meanwhile neither content is released.
 
         The owner's two signatures, once both are here, convict it.
         """
@@ -778,7 +778,7 @@ class Receiver:
     # Checkpoints: what everybody else has let go --------------------------------------------------
 
     def on_range_reply(self, reply: RangeReply, now: int) -> None:
-        """Somebody has let go what this site lacks; when all have, it takes a checkpoint over."""
+        """A site no longer keeps what this one lacks; when none keeps it, this site fetches a checkpoint."""
         if self.mode is not Mode.SEALED:
             self.rejoin.gone(reply, self.held + 1, self.asked(), now)
 
@@ -831,7 +831,7 @@ class Receiver:
     def _settle_rejoin(self, now: int) -> None:
         """Wish for a checkpoint, or ask for the token that proves one.
 
-        F2: whoever searches holds no token meanwhile, and says so at every step of the search: a checkpoint that waits
+        F2: a site that searches holds no token, and says so at every step of the search: a checkpoint that waits
         in vain for its proof takes longer than a token may be missing without a word.
         """
         rejoin = self.rejoin
@@ -1005,7 +1005,7 @@ class Receiver:
         self._deadline = max(deadline, now + 1)
 
     def _set_back(self, schedule: Schedule, span_ns: int) -> None:
-        """Somebody set the clock back: instants of the schedule stay, waiting times go with the clock.
+        """The clock was set back: instants of the schedule stay, waiting times move with the clock.
 
         Slots and audits that this site skipped because its clock was ahead are due again.
         """

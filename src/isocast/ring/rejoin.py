@@ -88,7 +88,7 @@ class Rejoin:
             self.reset()
 
     def gone(self, reply: RangeReply, token_number: int, others: Sequence[NodeId], now: int) -> bool:
-        """Take note of somebody who has let a token go; whether the answer says that."""
+        """Note that a site no longer keeps a token; False if the answer does not say so."""
         if reply.kind is Range.SEQUENCES or not reply.first == token_number < reply.low_water:
             return False
         if token_number != self._lacking:
@@ -130,6 +130,6 @@ class Rejoin:
         return True
 
     def refuse(self, now: int) -> None:
-        """The chain does not confirm it: somebody else's, after a while."""
+        """The chain does not confirm the checkpoint: ask another site for one, after a while."""
         self.refused += 1
         self.want(now + self._retry_ns)

@@ -218,7 +218,7 @@ class Certificates:
         return max(self.receipts.get(site, 0), *self.ahead.get(site, ()), 0)
 
     def receive_from_all(self, sites: tuple[NodeId, ...], held: int) -> None:
-        """Note what each of some sites is known to hold, whoever told."""
+        """Note what each of these sites is known to hold."""
         receipts = self.receipts
         for site in sites:
             if receipts.get(site, -1) < held:

@@ -380,7 +380,7 @@ class PrimarySource:
         return min(self._deadline, self._discloser.next_deadline(), self._ask_at)
 
     def snapshot(self) -> PrimarySourceSnapshot:
-        """For whoever watches."""
+        """The state, for checkers and console."""
         return PrimarySourceSnapshot(
             self.source,
             self._next_number,
@@ -449,7 +449,7 @@ class PrimarySource:
             self._out.append(Multicast(Disclose(self._stripe, self._ring, self.source, ())))
 
     def _resend_due(self, now: int) -> None:
-        """Every τ_s, whatever became of the tokens."""
+        """Send again what no token has acknowledged, every τ_s."""
         self._deadline = NEVER
         for number, held in self._unacknowledged_messages():
             # A clock that was set back must not make a message wait for the difference.

@@ -1,4 +1,4 @@
-"""What sources signed, as a receiver hears it (§6): few verifications, whoever sends and however many sources speak.
+"""Signed statements of sources, as a receiver hears them (§6): few verifications, whatever is sent and however often.
 
 A statement decides nothing here, and no release waits for it: it goes into the journal. Each covers all before it, so
 not every one has to be verified:

@@ -69,7 +69,7 @@ class _Credulous(Notary):
 
 
 class Byzantine:
-    """Lies for whoever a fault names, while it lasts."""
+    """Makes the site lie that a fault names, while the fault lasts."""
 
     def __init__(self, world: World) -> None:
         """Everybody is honest."""

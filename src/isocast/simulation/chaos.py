@@ -60,7 +60,7 @@ _KEPT_AMONG_LIARS = (
 
 
 def liars(seed: int) -> dict[str, object]:
-    """The scenario of a seed, in which somebody lies, forges, replays or has stolen a key."""
+    """The scenario of a seed with an attacker that lies, forges, replays or has stolen a key."""
     lying = with_liar(stream(seed, "chaos", "liars"), _honest(seed))
     random = stream(seed, "chaos", "intruders")
     return _with_intruder(random, lying) if random.random() < _INTRUDERS else lying
@@ -164,7 +164,7 @@ _EFFECTIVE_PERIODS = 30
 
 
 def _with_intruder(random: Random, world: dict[str, object]) -> dict[str, object]:
-    """A world with forged receipts, words of the past, an old roster, or a stolen key; somebody crashes meanwhile."""
+    """A world with forged receipts, replayed packets, an old roster or a stolen key, and a crash meanwhile."""
     receivers, period = int(str(world["receivers"])), _period(world)
     site = random.randint(1, receivers)
     at = round(0.3 + random.uniform(2, 6) * period, 6)

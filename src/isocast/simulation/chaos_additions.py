@@ -482,7 +482,7 @@ def _head_fault(random: Random, tree: Layers) -> list[dict[str, object]]:
 
 
 def _take_sides(random: Random, groups: list[list[object]], tree: Layers) -> None:
-    """Whoever is in no group bridges a partition: most stay with their parent, some change sides, some bridge."""
+    """Sides of a partition for nodes in no group: most stay with their parent, some change sides, some bridge."""
     for site in tree.secondary_sites:
         own = [group for group in groups if tree.parent(site) in group]
         if own and random.random() < _WITH_PARENT:

@@ -397,7 +397,7 @@ class EdgeWorld:
         }
 
     def perform(self, host: SimulatedHost, effect: object) -> None:
-        """Do one effect; whatever is not named only tells."""
+        """Do one effect; those that are not named are only for the trace."""
         performer = self._perform_by.get(type(effect))
         if performer is not None:
             performer(host, effect)
@@ -600,7 +600,7 @@ class EdgeWorld:
     # For the verdict ----------------------------------------------------------------------------
 
     def correct(self) -> dict[NodeId, int]:
-        """Whoever runs and can go on, and the sequence that each waits for."""
+        """Customers that run and can go on, and the sequence that each waits for."""
         found: dict[NodeId, int] = {} if self.narrow is None else self.narrow.correct()
         for node in self._own:
             host = self.world.hosts[node]

@@ -272,7 +272,7 @@ def _votes(node: NodeId) -> bool:
 
 
 def _check_changes(values: Values, nodes: tuple[NodeId, ...], roster: FaultTargets) -> None:
-    """Planned changes, and lies, are of primary receivers; whoever is added has a number that nobody had."""
+    """Planned changes, and lies, are of primary receivers; an added site has a number that was never used."""
     kind = values.text("kind")
     if kind in ("forge", "usurp") and any(node in roster.tree.secondary_sites or not _votes(node) for node in nodes):
         raise values.error("sites", f'kind = "{kind}" is for primary receivers and servers')

@@ -35,7 +35,7 @@ __all__ = ["FaultPlan", "Operator", "correct_sites", "turn"]
 
 
 def turn(machine: object, *, lying: bool) -> None:
-    """Make a site lie, or be honest again; whatever is no primary receiver commits to nothing."""
+    """Make a site lie, or be honest again; only a primary receiver can lie."""
     if not isinstance(machine, PrimaryReceiver):
         return
     issuer = machine.receiver.issuer

@@ -162,7 +162,7 @@ class SimulatedHost:
             self.arm()
 
     def feed(self, event: Event, *roles: type[Machine[Event, object]]) -> None:
-        """Any other input, for a machine of one of these roles; whoever is down or stopped hears nothing."""
+        """Any other input, for a machine of one of these roles; a node that is down or stopped hears nothing."""
         machine = self.machine
         if self._paused is None and isinstance(machine, roles):
             self._stepped(machine.step(event, self.local_now()))

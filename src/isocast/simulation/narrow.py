@@ -317,7 +317,7 @@ class NarrowWorld:
             self._advance(node)
 
     def _look(self, node: NodeId) -> None:
-        """Once in a token period: whatever the journal has, and whether an empty token went out."""
+        """Once in a token period: take what the journal has, and see whether an empty token went out."""
         agenda = self.world.agenda
         agenda.put(agenda.now + self.settings.token_period_ns, self._look, node)
         host, site = self.world.hosts[node], self.world.hosts[self._sites[node]]

@@ -186,7 +186,7 @@ class EffectWatch:
             self._violated(f"{number} was acknowledged while all have only {self.stable}")
 
     def _acknowledged(self, node: NodeId, ack: Ack) -> None:
-        """Whoever sends an acknowledgement, first or again, has everything up to it, and all copies agree."""
+        """The sender of an acknowledgement, first or again, has everything up to it, and all copies agree."""
         number = ack.token_number
         if self._placed[node] < number:
             self._violated(f"{describe(node)} sent acknowledgement {number} with {self._placed[node]} placed")

@@ -19,7 +19,7 @@ _INCARNATION_BITS = 32
 
 
 class _ReusedChain(ChainSealer):
-    """Begins with its first link again, whatever was sent before."""
+    """Begins with its first link again, as if it had never sent."""
 
     skipped = 0
 

@@ -162,7 +162,7 @@ class SwarmReport:
 
 
 def world_of(seed: int, *, lying: bool = False, floor: bool = False) -> dict[str, object]:
-    """The scenario of a seed; `lying`: one in which somebody lies; `floor`: one with a trading floor."""
+    """The scenario of a seed; `lying`: one with an attacker; `floor`: one with a trading floor."""
     if floor:
         return floors(seed)
     return liars(seed) if lying else chaos(seed)
@@ -236,7 +236,7 @@ def run_swarm(
 
 
 def _results(seeds: range, jobs: int, judge: Callable[[int], SeedResult]) -> Iterator[SeedResult]:
-    """In the order of the seeds, whatever the number of processes."""
+    """Results in the order of the seeds, from any number of processes."""
     jobs = min(jobs, len(seeds), JOBS_MAX)
     if jobs <= 1:
         yield from map(judge, seeds)

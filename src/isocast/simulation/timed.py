@@ -97,7 +97,7 @@ class Arrivals:
         self._plan()
 
     def once_more(self) -> None:
-        """Submit one message at each source, whatever the rate."""
+        """Submit one message at each source, beside the scenario's rate."""
         for place, source in enumerate(self._sources()):
             self.world.submit(source, [self._payload(place)])
 
@@ -378,7 +378,7 @@ class TimedRun:
         return span
 
     def _returning_tokens(self) -> int:
-        """How many tokens a secondary receiver may need until somebody counts it again."""
+        """How many tokens a secondary receiver may need until a head counts it again."""
         tree = self.scenario.tree
         if not tree.secondary_sites:
             return 0

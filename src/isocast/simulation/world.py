@@ -295,7 +295,7 @@ class EdgeOfWorld(Protocol):
         """How many messages have not left their secondary sources yet."""
 
     def correct(self) -> dict[NodeId, int]:
-        """Whoever runs and can go on, and the sequence that each waits for."""
+        """Nodes that run and can go on, and the sequence that each waits for."""
 
 
 class FloorOfWorld(Protocol):

@@ -156,7 +156,7 @@ class PlanWorth:
 
 @dataclass(frozen=True, slots=True)
 class SectorWorth:
-    """Whoever wants one sector."""
+    """What a plan costs a customer of one sector, beside a hash."""
 
     sector: str
     symbols: int

@@ -45,7 +45,7 @@ class StripePacket(NamedTuple):
 
 
 class EngineState(NamedTuple):
-    """A snapshot that somebody wrote, as far as one must know before restoring it."""
+    """The head of a snapshot: what a reader must know before restoring it."""
 
     core: int
     plan_digest: bytes

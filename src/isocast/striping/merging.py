@@ -83,7 +83,7 @@ class StripeClocks:
         self._marks_max = marks_max
 
     def begin(self, stripe: int, next_sequence: int, instant: int) -> None:
-        """Somebody who joins late knows a stripe from here on: what came before is not told."""
+        """A late joiner knows a stripe from here on: what came before is not told."""
         marks = self._marks[stripe]
         marks.instants, marks.sequences = [instant], [next_sequence - 1]
         marks.passed, marks.forgotten = instant, True

@@ -101,7 +101,7 @@ class StripePlan:
         _check(self)
 
     def __eq__(self, other: object) -> bool:
-        """Whatever the file was called."""
+        """Plans are equal by their content, not by the name of their file."""
         return isinstance(other, StripePlan) and self.digest == other.digest
 
     def __hash__(self) -> int:

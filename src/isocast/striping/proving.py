@@ -174,7 +174,7 @@ class StripeProver:
             levels = (len(parts) - 1).bit_length()
 
     def prove_packets(self, packets: Sequence[bytes], now: int) -> bytes:
-        """A PROOF of packets of one session that follow one another, for whoever asked for them."""
+        """A PROOF of consecutive packets of one session, in answer to a request."""
         first = parse_packet(packets[0])
         salt = self._salt()
         blocks = tuple([self._block(salt, raw) for raw in packets])
@@ -448,7 +448,7 @@ class StripeProofCheck:
     # Proofs -------------------------------------------------------------------------------------
 
     def _is_fresh(self, proof: StripeProof, now: int) -> bool:
-        """A recording is none: its packets would be old prices, to whoever has just come."""
+        """Whether a proof is of this time: a recording that is replayed would show old prices to a late joiner."""
         newest = self._newest.get(proof.signer)
         if abs(now - proof.instant) <= FRESH_NS or (newest is not None and proof.instant >= newest - FRESH_NS):
             return True

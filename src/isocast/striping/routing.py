@@ -178,7 +178,7 @@ def _listed(stripes: object) -> str:
 
 
 def heard_once(events: EventArray, stripe: int, heard: Collection[int]) -> npt.NDArray[np.bool_] | None:
-    """Which events of a stripe count for whoever hears several; None: all. A copy counts in the lowest alone."""
+    """Which events of a stripe count for a customer of several; None: all. A copy counts in the lowest stripe alone."""
     if len(heard) < 2 or stripe == min(heard):  # noqa: PLR2004 - one has no other
         return None
     copied = ((events["flags"] & _COPIED) > 0) & (events["symbol"] == b"")

@@ -131,12 +131,12 @@ class FollowedBook:
 
     @property
     def bids(self) -> tuple[Level, ...]:
-        """Every price at which somebody buys, the best first."""
+        """Every price with an order to buy, the best first."""
         return self.depth(Side.BUY)
 
     @property
     def asks(self) -> tuple[Level, ...]:
-        """Every price at which somebody sells, the best first."""
+        """Every price with an order to sell, the best first."""
         return self.depth(Side.SELL)
 
     def depth(self, side: Side, levels: int | None = None) -> tuple[Level, ...]:

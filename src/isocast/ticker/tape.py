@@ -121,7 +121,7 @@ def pack_state(state: TapeState) -> bytes:
 
 
 def unpack_state(raw: bytes) -> TapeState:
-    """The state in bytes that somebody else wrote."""
+    """The state in bytes that are not trusted."""
     if len(raw) < _HEADER.size:
         _refuse(f"{len(raw)} bytes are no snapshot of a tape")
     magic, version, tables, length, digest = _HEADER.unpack_from(raw)
@@ -345,14 +345,14 @@ class Tape:
         self.sequence = max(self.sequence, newest if last_sequence is None else last_sequence)
 
     def settle(self) -> None:
-        """Work off what waits; whoever asks a tape for something need not call it."""
+        """Work off what waits; no reader of a tape need call it."""
         if self._waiting:
             events, sequences = zip(*self._waiting, strict=True)
             self._waiting.clear()
             self._take_all(np.concatenate(events), np.concatenate(sequences))
 
     def snapshot(self) -> bytes:
-        """Everything, for somebody who joins late: restored and given the rest, it is as if given all."""
+        """The whole state: restored from it and given the rest, a tape is as if it had been given all."""
         lines, trades = self.lines, self.trades
         trades.clean()
         tables = lines.floors, lines.symbols, lines.all, trades.all, trades.originals()

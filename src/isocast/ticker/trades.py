@@ -262,7 +262,7 @@ class Trades:
                 self._faults.note(fault, [place])
 
     def end_piece(self) -> None:
-        """Trades that come later are behind whatever comes before them."""
+        """The piece is over: trades of later pieces stand behind its trades."""
         self._piece_row, self._piece_places = len(self._rows), self._piece_places[:0]
 
     def _newest_before(self, row: int, place: int) -> int:

@@ -354,7 +354,7 @@ def _best(rows: Records, side: str, books: list[FollowedBook]) -> Best | None:
 
 
 def _status(tape: Tape, rows: Records) -> tuple[MarketStatus | None, tuple[str, ...], int]:
-    """What floors say now: of a line and its whole floor, whatever was said last."""
+    """What floors say now; of a symbol's status and its whole floor's, the newer one counts."""
     floors = tape.lines.floors[rows["floor_number"]]
     is_whole = floors["status_event"] > rows["status_event"]
     statuses = np.where(is_whole, floors["status"], rows["status"])

@@ -168,7 +168,7 @@ class CheckpointGiven(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A block or snapshot for whoever bought its period: sequences `first` to `last` (`security.door_seals`)."""
+    """A block or snapshot for buyers of its period: sequences `first` to `last` (`security.door_seals`)."""
 
     period: int
     first: int

@@ -151,7 +151,7 @@ def write_stripe_proof(proof: StripeProof) -> bytes:
 
 
 def read_stripe_proof(raw: bytes) -> StripeProof:
-    """A PROOF that somebody sent; RemoteProtocolError for anything else."""
+    """A PROOF from its bytes; RemoteProtocolError for anything else."""
     if not raw.startswith(STRIPE_PROOF_MAGIC) or len(raw) < stripe_proof_bytes(0, 0):
         raise RemoteProtocolError(f"{len(raw)} bytes that are no PROOF of a stripe")
     _, signer, session, instant, following, first, salt, flags = _LEAF.unpack_from(raw)

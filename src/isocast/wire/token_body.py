@@ -268,7 +268,7 @@ def _written(token: Token) -> bytes:
 
 
 def _read(stripe: int, body: bytes) -> tuple[Token, int]:
-    """Whatever the bytes spell, and where the body ends; counts are believed only as far as there are bytes."""
+    """The token that the bytes spell, and where the body ends; counts are believed only as far as there are bytes."""
     if not TOKEN_BYTES <= len(body) <= MAX_TOKEN_BODY + SIGNATURE_BYTES:
         raise RemoteProtocolError(f"token body of {len(body)} bytes")
     (

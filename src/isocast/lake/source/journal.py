@@ -245,7 +245,7 @@ def _size(path: Path) -> int:
 
 
 def cut_segments(lane: Lane, wanted: SequenceSpan) -> list[LanePiece]:
-    """A piece for each segment of a lane that gives what its journal holds, in whatever order it holds it."""
+    """A piece for each segment of a lane that gives what its journal holds, in the journal's own order."""
     pieces = []
     for journal in lane.journals:
         for file in journal.files():

@@ -98,7 +98,7 @@ class PublishLog:
 
     @contextmanager
     def opened(self, query: str = "") -> Iterator[SinkProgress]:
-        """The state, while nobody else publishes from here; ConfigurationError when somebody does, or did."""
+        """The state, under a lock; ConfigurationError if another process publishes from here, or did."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

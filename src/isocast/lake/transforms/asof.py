@@ -151,7 +151,7 @@ class _Join:
         return join
 
     def _join(self, left: pa.Table, right: pa.Table) -> pa.Table:
-        """Rows of both by key and time; whatever is on the right goes before what is on the left at the same time."""
+        """Rows of both by key and time; at the same time those of the right come first."""
         right = right.filter(_are_known(right, [*self._by, *self._right_on]))
         right_codes, left_codes = _codes([right, left], self._by)
         codes = np.concatenate([right_codes, left_codes])
@@ -188,7 +188,7 @@ def _are_known(table: pa.Table, names: Sequence[str]) -> pa.BooleanArray:
 
 
 def _numbers(table: pa.Table, name: str) -> _Integers:
-    """Whole numbers; what is NULL is 0, and whoever may have one asks `_are_known`: with NULLs numpy has floats."""
+    """Whole numbers, 0 for NULL; `_are_known` tells which are NULL: with NULLs numpy would have floats."""
     column = table[name].fill_null(0) if table[name].null_count else table[name]
     numbers: _Integers = column.to_numpy().astype(np.int64, copy=False)
     return numbers

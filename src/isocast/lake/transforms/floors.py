@@ -180,7 +180,7 @@ def _check(pseudonyms: bytes) -> None:
 
 
 def messages_once(messages: DataFrame, topics: list[str]) -> DataFrame:
-    """Each message of these topics once, whoever released it; `ends_token` where anybody says so."""
+    """Each message of these topics once, however many released it; `ends_token` if any receiver says so."""
     same = [F.any_value(name).alias(name) for name in _NEEDED if name not in _IDENTITY]
     ours = messages.where(F.col("topic").isin(topics)).groupBy(*_IDENTITY)
     return ours.agg(*same, F.bool_or("ends_token").alias("ends_token"))

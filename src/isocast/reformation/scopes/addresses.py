@@ -80,7 +80,7 @@ def fewer(near: Neighbours, given: Mapping[int, int]) -> dict[int, int]:
 
 
 def _without_highest(near: Neighbours, given: Mapping[int, int]) -> dict[int, int] | None:
-    """One address less, or None if somebody could not be moved."""
+    """The same with one address less; None if a scope cannot be moved to another address."""
     highest = max(given.values(), default=0)
     eased = dict(given)
     for scope in [scope for scope, address in given.items() if address == highest]:

@@ -77,7 +77,7 @@ class Choice:
         self.heard = np.bincount(lines.customer[inside], minlength=len(lines.needed)).astype(np.int64)
 
     def radii(self) -> Floats:
-        """The distance of each scope's farthest customer; -1 for a scope of nobody, since 0 may be somebody's."""
+        """The distance of each scope's farthest customer; -1 for a scope without customers."""
         if not len(self._lines.km):
             return np.full(len(self.taken), -1.0)
         last = self._lines.start[:-1] + self.taken - 1

@@ -182,7 +182,7 @@ class LineKeeper:
                 assert_never(packet)
 
     def _on_ask(self, ask: LineAsk, now: int) -> None:
-        """Promise, and say what is held; whoever holds less is given it."""
+        """Promise, and answer with the plan that is held; a server with an older one gets it."""
         if ask.version > self.state.promised:
             self._keep(replace(self.state, promised=ask.version))
         if self.state.held is not None and ask.held < self.state.version:

@@ -264,7 +264,7 @@ class LinePlanner:
         return self._at
 
     def _on_ring(self, ring: NewRing, now: int) -> None:
-        """Whoever decided it has the first turn; a ring that we knew before we started is looked at once, by rank."""
+        """The server that decided the ring plans first; a ring known since the start is planned for by rank."""
         self._ring = ring
         self._wait(now, first=ring.ballot.server == self.server and self.state.version.ballot < ring.ballot)
 
@@ -295,7 +295,7 @@ class LinePlanner:
                 assert_never(packet)
 
     def _on_lines(self, lines: Lines, now: int) -> None:
-        """Somebody's plan: the newest is the one to go on from."""
+        """Another server's plan: the newest of all is the one to go on from."""
         if lines.version <= self.state.version:
             return
         self._keep(lines)

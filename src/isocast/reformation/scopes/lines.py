@@ -80,7 +80,7 @@ def possible_lines(world: CoverageWorld) -> LinePairs:
 
 
 class LineFinder:
-    """LinePairs of one world, for more than one set of scopes: whoever is nearest is found once."""
+    """LinePairs of one world, for several sets of scopes: the nearest pairs are found once."""
 
     def __init__(self, world: CoverageWorld) -> None:
         """Find the nearest."""

@@ -24,7 +24,7 @@ class LoopThread:
         self._thread.start()
 
     def wait_for(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """What comes of it; whoever is interrupted meanwhile leaves nothing under way."""
+        """The result of the work; a caller that is interrupted leaves nothing under way."""
         if self._loop.is_closed() or current_thread() is self._thread:
             work.close()
             raise IsocastError("this connection is closed: connect again")

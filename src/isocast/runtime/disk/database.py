@@ -77,7 +77,7 @@ class Database:
         self._engine.dispose()
 
     def wait_at_most(self, seconds: float) -> None:
-        """For the lock of a writer, from the next connection on; whoever waits longer is refused."""
+        """How long to wait for the lock of a writer, from the next connection on; longer waits are refused."""
         self._engine.dispose()
         setting = f"PRAGMA busy_timeout = {seconds * 1_000:.0f}" if self.is_sqlite else _lock_timeout(seconds)
         event.listen(self._engine, "connect", lambda raw, _: _tell(raw, setting))
@@ -160,7 +160,7 @@ def _sqlite_engine(place: URL) -> Engine:
 
 
 def _postgresql_engine(place: URL) -> Engine:
-    """Nobody waits for ever: neither for a server that vanished, nor for whoever holds the lock."""
+    """An engine whose waits all end: for a server that vanished, and for the holder of a lock."""
     limits = {"connect_timeout": _CONNECT_S, "tcp_user_timeout": _WAIT_S * 1_000, "keepalives_idle": _CONNECT_S}
     engine = create_engine(place, connect_args=limits, hide_parameters=True, pool_pre_ping=True)
     event.listen(engine, "connect", lambda raw, _: _tell(raw, _lock_timeout(_WAIT_S)))

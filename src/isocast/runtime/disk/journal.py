@@ -68,7 +68,7 @@ def prune(directory: Path, *, keep_bytes: int, keep_seconds: int, now: int, sync
 
 
 def _write_down(directory: Path, first: SegmentFile, *, sync: bool) -> None:
-    """Before segments go: whoever is killed in between has a journal that begins before its record, which is sound."""
+    """Written before segments go: after a kill in between the journal begins before its record, which is sound."""
     try:
         record = read_record(directory, first.stripe, first.site) or JournalRecord()
     except JournalError:
@@ -235,7 +235,7 @@ class Journal:
         self._fd = self._lock = -1
 
     def check(self) -> None:
-        """StoreGone if somebody removed, replaced or cut the files under us; about once a second."""
+        """StoreGone if the files were removed, replaced or cut under us; about once a second."""
         if self._lock < 0:
             return
         files = [OpenFile(self.directory, self._lock)]

@@ -187,7 +187,7 @@ def read_blocks(
 
 
 class JournalCursor:
-    """A place in a journal that somebody is writing; each `read` gives what has come since the last."""
+    """A place in a journal that is being written; each `read` gives what has come since the last."""
 
     def __init__(self, where: Path, first_sequence: int = 0, *, check: bool = True) -> None:
         """Begin with the block that holds a sequence, or with the oldest that is kept."""

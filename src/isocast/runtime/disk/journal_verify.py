@@ -175,7 +175,7 @@ class _Verifier:
             self.report.vouched = self._vouchers.report
 
     def take_record(self, directory: Path, given: JournalRecord | None) -> None:
-        """What the journal says of itself, or what somebody else says of it."""
+        """The journal's own record, or a given one in its place."""
         self.report.record = given
         if given is None and self._files:
             first = self._files[0]
@@ -371,7 +371,7 @@ def _first_damage(file: SegmentFile, *, is_newest: bool) -> tuple[JournalError |
 
 
 def _set_aside(files: list[SegmentFile], end: int) -> tuple[Path, ...]:
-    """Newest first, so that whoever is interrupted finds the damage again; what is whole comes back last."""
+    """Set files aside, newest first: after an interruption the damage is found again. What is whole comes back last."""
     damaged = files[0].path
     kept = damaged.with_name(damaged.name + _NEW)
     if end > SEGMENT_HEADER_BYTES:

@@ -100,7 +100,7 @@ class Vouchers:
                 del self._written[next(iter(self._written))]
 
     def _follow(self, token: Token, universe: Sequence[NodeId]) -> None:
-        """Whoever sent it has signed for all before it."""
+        """A token's signature also covers all tokens before it."""
         signers = self._signers.setdefault(token.epoch, set())
         signers.add(token.sender)
         is_majority = 2 * len(signers.intersection(universe)) > len(universe)

@@ -291,7 +291,7 @@ class OutboxStore(NodeStore):
         return self._store.identity.node | self._outbox.incarnation
 
     def renounce(self, why: str) -> None:
-        """Others have numbers that are not here: the next start begins a new incarnation, whatever the disk says."""
+        """Receivers have numbers that are not in this outbox: the next start begins a new incarnation."""
         self._store.mark(forgot=True, why=why)
 
     def append_many(self, records: Sequence[Record]) -> None:

@@ -72,7 +72,7 @@ def remove(place: Path) -> None:
 
 
 def remove_all() -> None:
-    """Those of this process; a fork leaves them to whoever made them."""
+    """Remove the directories of this process; a fork leaves them to its parent."""
     if _owner[0] == os.getpid():
         for place in list(_held):
             remove(place)

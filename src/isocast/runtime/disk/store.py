@@ -100,7 +100,7 @@ class HighWater:
             os.fsync(self._fd)
 
     def fileno(self) -> int:
-        """For whoever looks after the file."""
+        """The descriptor of the file, for those who watch it."""
         return self._fd
 
     def move(self, end: Location) -> None:
@@ -200,7 +200,7 @@ class Store:
     # Opening ------------------------------------------------------------------------------------
 
     def begin(self, snapshot: Callable[[], Frame], *, incarnation: int = 0) -> None:
-        """Start with a first segment; whatever segments there are belong to nobody any more."""
+        """Start with a first segment; older segments in the directory no longer count."""
         self.mark(incarnation=incarnation, begun=False, forgot=False, why="")
         self._set_aside()
         self.snapshot = snapshot
@@ -446,7 +446,7 @@ class Store:
         self.counters.bytes += self._size
 
     def _stop(self, path: Path, fd: int, whole: int, reason: BaseException) -> None:
-        """Cut off what was not finished, and take nothing more: whoever asked has not got its record."""
+        """Cut off the unfinished record, and take no more records; its writer gets the error."""
         self._stopped = f"the store stopped at a write that failed ({reason})"
         if fd >= 0:
             with suppress(OSError):
@@ -486,7 +486,7 @@ class Store:
     # While it is open ---------------------------------------------------------------------------
 
     def check(self) -> None:
-        """StoreGone if somebody removed, replaced or cut the files under us: from then on nothing is written."""
+        """StoreGone if the files were removed, replaced or cut under us: from then on nothing is written."""
         if self._stopped or self._lock < 0:
             return
         found = first_trouble(self._files())

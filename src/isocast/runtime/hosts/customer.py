@@ -448,7 +448,7 @@ class EdgeReport:
             self._duplicates_before, self._conflicts_before, self._proofs_before = duplicates, conflicts, sums
 
     def gauges(self, snapshot: CustomerSnapshot) -> NodeGauges:
-        """The state of whoever follows lines."""
+        """The state of a follower of lines."""
         main = [line for line in snapshot.lines if not line.repairs and not line.left]
         gauges = NodeGauges(
             next_sequence=snapshot.next_sequence if snapshot.joined else None,
@@ -554,7 +554,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """How a program in this process listens, whatever the market's file says of the node."""
+    """How a program in this process listens: it overrides what the market's file says of the node."""
 
     grade: Grade
     join: JoinPoint | None
@@ -566,7 +566,7 @@ class _Asleep:
     """The machine of a seat whose sink is full."""
 
     def step(self, event: object, now: int) -> tuple[()]:  # noqa: ARG002
-        """Whatever it is, it is fetched again."""
+        """Drop the event: what it brought is fetched again later."""
         return ()
 
     def next_deadline(self) -> int:

@@ -89,7 +89,7 @@ class Driver(Generic[Event_contra, HostEffect_contra]):
         self._guarded(self._arm)
 
     def stop(self) -> None:
-        """Hear and do nothing more, whoever still calls; sockets and files are their owners'."""
+        """Hear and do nothing more, even if called; sockets and files are closed by their owners."""
         self._running = False
         for fileno in self._watched:
             self._loop.remove_reader(fileno)
@@ -116,7 +116,7 @@ class Driver(Generic[Event_contra, HostEffect_contra]):
         self._guarded(lambda: self._run(self._judged()))
 
     def step_clock(self, span_ns: int) -> None:
-        """Set this process's clock forward, or back, as somebody might set the machine's: for drills."""
+        """Set this process's clock forward or back, as if the machine's had been set: for drills."""
         self.clock.offset_ns += span_ns
         self._alarm.follow(self.clock.offset_ns)
         self._clock_set()
@@ -128,7 +128,7 @@ class Driver(Generic[Event_contra, HostEffect_contra]):
     # What the loop calls ------------------------------------------------------------------------
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Do it unless the driver has stopped; whatever it raises ends the process in order, with the reason."""
+        """Do it unless the driver has stopped; an exception ends the process in order, with the reason."""
         if not self._running:
             return
         try:
@@ -181,7 +181,7 @@ class Driver(Generic[Event_contra, HostEffect_contra]):
             self.channels.flush()
 
     def _follow_clock(self) -> None:
-        """Somebody set the clock: what was armed no longer counts, and everybody here is told the time."""
+        """The clock was set: what was armed no longer counts, and every node of this process is told the time."""
         self._armed = NEVER
         self._run((_TIMER_FIRED,))
         if self._running:

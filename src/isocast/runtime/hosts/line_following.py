@@ -167,7 +167,7 @@ class LineFollowing:
     # Life ---------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
-        """Once a second: leave groups that whoever moved has left."""
+        """Once a second: follow lines that have moved, and leave their former groups."""
         self._tune(now)
 
     def fill(self, gauges: NodeGauges) -> None:

@@ -223,7 +223,7 @@ class LineSpeaking:
         self._notices = self._outlet(group, ttl, line_listeners(self._market))
 
     def _tell(self) -> None:
-        """Where lines are, to whoever listens."""
+        """Tell listeners where lines are."""
         lines, outlet = self._lines, self._notices
         if lines is None or outlet is None:
             return

@@ -318,7 +318,7 @@ class ReceiverHost:
         self._send_line(self.line.step(_TIMER_FIRED, now))
 
     def _tell_passed(self, now: int) -> None:
-        """With several stripes, which token went out whole last: whoever hears them all waits for it."""
+        """With several stripes, tell which token went out whole last: listeners to all of them wait for it."""
         releaser = self.machine.receiver.releaser
         if self._is_striped and releaser.passed and releaser.next_sequence == self.line.next_sequence:
             self.line.passed(releaser.passed, now)
@@ -363,7 +363,7 @@ class ReceiverHost:
             )
 
     def _proof(self, release: Release, opened: Sequence[Opened]) -> BlockProof | None:
-        """What the journal keeps of a release for whoever wants to prove it."""
+        """What the journal keeps of a release as its proof."""
         seals = [] if self._opener is None else [MessageSeal(salt, key) for _, salt, key in opened]
         ledger = self.machine.receiver.ledger
         return self._vouchers.proof(release.entry.token, ledger.entries, ledger.universe, seals)

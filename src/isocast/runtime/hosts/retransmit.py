@@ -526,7 +526,7 @@ class ArchiveDoor(_RangeDoor):
     """Serves one journal."""
 
     def __init__(self, context: Context, directory: Path, checkpoint: Callable[[], Checkpoint | None]) -> None:
-        """Nothing is read before somebody asks; `checkpoint` gives the log's state, or None while there is none."""
+        """Nothing is read before a request comes; `checkpoint` gives the log's state, or None while there is none."""
         super().__init__(context, context.archive_door_key)
         self._checkpoint = checkpoint
         self._reader = JournalReader(directory)

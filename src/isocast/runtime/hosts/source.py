@@ -185,7 +185,7 @@ class SourceHost:
                 return
 
     def _allowed(self, now: int) -> int:
-        """What is left of this millisecond's burst, whoever publishes; a clock that was set begins a new one."""
+        """What is left of this millisecond's burst, for all publishers; a clock that was set begins a new one."""
         if not self._burst_at <= now < self._burst_at + _PACE_NS:
             self._burst_at, self._burst_left = now, self._burst
         return self._burst_left
@@ -247,7 +247,7 @@ class SourceHost:
         raise StoreError(str(self._context.directory / "outbox"), rule)
 
     def _forged(self, first: int, last: int, token_number: int) -> None:
-        """Somebody speaks in this source's name, or its outbox is an older copy: this incarnation ends."""
+        """Another sender uses this source's name, or its outbox is an older copy: this incarnation ends."""
         self._counters.forged_messages += last - first + 1
         why = f"token {token_number} orders messages {first} to {last} of this source with contents that it never sent"
         self._context.alarm(

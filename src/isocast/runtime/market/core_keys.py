@@ -82,7 +82,7 @@ class CoreKeys:
             ring.renew()
 
     def _turn_seals(self) -> None:
-        """Open by whatever is known, for as long as this node runs, and seal by what it speaks by."""
+        """Open by all known keys for as long as this node runs, and seal by the key that it sends with."""
         keys = (*self._handed_on, *(() if self._other is None else (self._other,)))
         known = [key for key in map(self.generation, keys) if key is not None]
         self.seals.turn(known, self.generation(self.current))
@@ -101,7 +101,7 @@ class CoreKeys:
 
     @property
     def turns(self) -> bool:
-        """Whether the other key is newer: whoever hears it speaks by it."""
+        """Whether the other key is newer: a node that hears it turns to it."""
         return self._is_newer
 
     def ring(self, members: Iterable[NodeId], sources: Mapping[int, SecretKey]) -> TurningKeyring:
@@ -149,6 +149,6 @@ class TurningKeyring(CoreKeyring):
         return self._besides if is_known else None
 
     def heard(self) -> None:
-        """Somebody has spoken by the other key: if it is the newer one, this node does so too."""
+        """A packet came under the other key: if that is the newer one, this node turns to it."""
         if self._core_keys.turns:
             self._core_keys.turn()

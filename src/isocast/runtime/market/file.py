@@ -78,7 +78,7 @@ _remembered: dict[tuple[str, bytes], Reading] = {}
 
 
 def remember_market(path: Path) -> None:
-    """Read a file once for this process and all that are forked from it; whoever finds it changed reads it anew."""
+    """Read a file once for this process and its forks; a process that finds it changed reads it anew."""
     _remembered.clear()
     with suppress(OSError):
         _remembered[str(path), path.read_bytes()] = read_market(path)

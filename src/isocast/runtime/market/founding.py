@@ -102,7 +102,7 @@ def begun(directory: Path) -> None:
 
 
 def _has_past(directory: Path) -> bool:
-    """An empty directory has none: whoever prepares a machine makes it, with the right owner."""
+    """Whether a directory has anything in it; an empty one is made beforehand, with the right owner."""
     return directory.is_dir() and any(directory.iterdir())
 
 

@@ -299,7 +299,7 @@ class MarketKeys:
 
     @property
     def core(self) -> SecretKey | None:
-        """The newest key of the core that this node knows; None for whoever has no place there."""
+        """The newest key of the core that this node knows; None for a node outside the core."""
         return None if self.core_keys is None else self.core_keys.newest
 
     def core_ring(self) -> CoreKeyring:

@@ -507,7 +507,7 @@ class Market:
 
     @property
     def seals_stripes(self) -> bool:
-        """Whether narrow stripes are sealed, each for whoever paid for it."""
+        """Whether narrow stripes are sealed, each for its buyers."""
         return self.edge is not None and self.edge.seal == "sold" and self.subscriptions.enabled
 
     # ---- stripes
@@ -559,7 +559,7 @@ class Market:
         return self.by_name[name]
 
     def find(self, node: NodeId) -> NodePlan | None:
-        """The node of that id, whatever a source's incarnation; None for a stranger."""
+        """The node of that id, a source's in any incarnation; None for a stranger."""
         return self._by_id.get(node >> 32 << 32 if is_source(node) else node)
 
     def name_of(self, node: NodeId) -> str:
@@ -712,7 +712,7 @@ class Market:
         return tuple(plan for plan in self.control_members(stripe) if not plan.role.is_source)
 
     def line_listeners(self, name: str) -> tuple[NodePlan, ...]:
-        """Who hears a node's line: whoever lists it, and for a retransmit server whoever asks it."""
+        """The nodes that hear a node's line: those that list it, and for a retransmit server those that ask it."""
         return tuple(plan for plan in self.nodes if name in plan.lines or name in plan.retransmit)
 
     # ---- places

@@ -227,7 +227,7 @@ class Nodes(dict[str, Node]):
 def read_nodes(
     table: object, stripes: tuple[int, ...], bound_ns: int, faults: Faults, stripe_ports: int = 100, slot: int = 0
 ) -> Nodes:
-    """Every node that has a role, with number, addresses, place and layer; whatever is wrong is among the faults.
+    """Every node that has a role, with number, addresses, place and layer; every mistake is added to the faults.
 
     No `stripes` means that they are not known, because their key is wrong.
     """
@@ -351,7 +351,7 @@ def _check_alone(node: Node, stripes: tuple[int, ...], bound_ns: int) -> None:
 
 
 def _place(node: Node) -> City | None:
-    """A known city, or coordinates with whatever name."""
+    """A known city, or coordinates with any name."""
     values = node.values
     name = values.text("city").strip()
     given = [key for key in ("latitude", "longitude") if key in values.given | values.broken]

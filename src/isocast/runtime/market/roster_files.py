@@ -258,7 +258,7 @@ class KeysCounting(Enum):
 
 
 class NewsReader:
-    """A book that looks for new files by itself when somebody signs under a roster that it does not know.
+    """A book that looks for new files by itself when a signature names a roster that it does not know.
 
     No more than once a second, whatever strangers sign.
     """

@@ -199,7 +199,7 @@ class IdentityRequest:
 
 
 def make_request(name: str, identity: Identity) -> bytes:
-    """The file that a node's machine sends to whoever makes the roster."""
+    """The file that a node's machine sends to the maker of the roster."""
     text = name.encode()
     body = _REQUEST.pack(_REQUEST_MAGIC, _VERSION, identity.public, identity.exchange, len(text)) + text
     return body + identity.sign(_asked(body))
@@ -403,7 +403,7 @@ class _Pinning:
 
 
 def certified(market: Market) -> tuple[str, ...]:
-    """Whoever is to be listed and has a certificate here; ConfigurationError where there is none."""
+    """Members to be listed that have a certificate here; ConfigurationError where there is none."""
     found = [signer.name for signer in signers(market) if certificate_paths(market, signer.name)[0].exists()]
     if not found:
         folder = certificate_paths(market, CA)[0].parent

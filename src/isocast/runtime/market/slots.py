@@ -44,7 +44,7 @@ def free_slot(start: int | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A port that a node needs and somebody has."""
+    """A port that a node needs and another process has."""
 
     node: str
     key: str
@@ -71,7 +71,7 @@ def _clashes(plan: NodePlan) -> Iterator[Clash]:
 
 
 def key_to_move(market: Market, plan: NodePlan | None = None, key: str = "") -> str:
-    """What to set in the file, so that a node, or without one the market's groups, are out of somebody's way."""
+    """What to set in the file to move a node, or without one the market's groups, to a free port."""
     slot = market.network.slot
     if plan is None:
         is_moved = market.network.port == GROUP_PORT + slot

@@ -450,7 +450,7 @@ class Channels:
         return self._group_outlets.get(Channel.LINE)
 
     def speak_line(self, outlet: LineOutlet) -> None:
-        """Our own line goes there from now on; what it went to before is whoever's made it."""
+        """Our own line goes there from now on; the former outlet is closed by its owner."""
         self._group_outlets[Channel.LINE] = outlet
 
     # Hearing ------------------------------------------------------------------------------------

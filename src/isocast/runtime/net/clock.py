@@ -139,7 +139,7 @@ class SystemClock:
         return self._wall() + self.offset_ns
 
     def jumped(self) -> bool:
-        """Whether somebody set the clock since the last judgement, so that another is due before anything is done.
+        """Whether the clock was set since the last judgement, so that another is due before anything is done.
 
         Cheap enough for every step of a machine: a clock set forward must not release what a judgement would stop.
         """

@@ -1,4 +1,4 @@
-"""Connections to a node by TCP: the door that serves, and the visit of whoever comes in.
+"""Connections to a node by TCP: the door that serves, and the visit of a client.
 
 Everybody proves the key first, both ways; in a market with a roster the door, and each visitor that the roster lists,
 also prove their identities, and a copy of the key alone opens nothing. Everything has an end: a handshake that

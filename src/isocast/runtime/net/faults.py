@@ -53,7 +53,7 @@ class FaultyChannels(Channels):
                 ear.impairment.cut(self._unheard_of)
 
     def hear_line(self, group: str, owners: Sequence[NodePlan], kinds: Sequence[PacketKind] = ON_A_LINE) -> object:
-        """Join a group; whoever is cut off is not heard there either."""
+        """Join a group; packets of a node that is cut off are dropped there, too."""
         ear = super().hear_line(group, owners, kinds)
         for one in self._ears:
             if one is ear and one.impairment is not None:

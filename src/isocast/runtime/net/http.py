@@ -237,7 +237,7 @@ class HttpServer:
         return len(self._open) >= places or Counter(self._open.values())[address] >= self._bounds.per_address_max
 
     def _enter(self, task: asyncio.Task[None], address: str) -> None:
-        """Whoever has not ended its request, or has yet to begin the next one, gives way to others."""
+        """Admit a connection; one without a complete request may have to give way to it."""
         ended = self._lobby.enter(task, address)
         if ended is not None:
             self._open.pop(ended, None)  # Its place is free at once, though it has yet to unwind.

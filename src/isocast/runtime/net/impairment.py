@@ -32,7 +32,7 @@ _SOURCE_SHIFT = 32
 
 
 def lane_id(sender: NodeId) -> NodeId:
-    """The sender, whatever its incarnation: a restarted source stays where it is."""
+    """The sender without its incarnation: a restarted source keeps its lane."""
     return source_id(sender >> _SOURCE_SHIFT) if is_source(sender) else sender
 
 

@@ -83,7 +83,7 @@ def create_timer() -> int | None:
 
 
 def arm_timer(descriptor: int, instant_ns: int) -> None:
-    """Readable from an absolute instant on, or when somebody sets the clock. OSError(ECANCELED): already set."""
+    """Readable from an absolute instant on, or when the clock is set. OSError(ECANCELED): it has been set already."""
     seconds, nanoseconds = divmod(instant_ns, SECOND)
     value = (ctypes.c_long * 4)(0, 0, seconds, nanoseconds)
     if _libc.timerfd_settime(descriptor, _ABSOLUTE_AND_CANCEL_ON_SET, value, None) < 0:

@@ -82,5 +82,5 @@ def believing(ca: Path | None, roster: Path | None = None, name: str = "") -> ss
 
 
 def plain(text: str) -> str:
-    """What somebody else's service said, as a terminal shows it and does not obey it."""
+    """Text of a foreign service for a terminal: control characters become question marks."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:_SHOWN_MAX])

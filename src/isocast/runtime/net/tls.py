@@ -239,7 +239,7 @@ class _JudgedSocket(ssl.SSLSocket):
 
 
 class _JudgingContext(ssl.SSLContext):
-    """Looks at pins besides: whoever connects by it cannot forget to."""
+    """Checks pins as well, for every connection that is made by it."""
 
     sslobject_class = _JudgedObject
     sslsocket_class = _JudgedSocket

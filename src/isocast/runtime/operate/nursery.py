@@ -99,7 +99,7 @@ class Nursery:
         await self.close()
 
     async def close(self) -> None:
-        """End whatever still runs, and the nursery."""
+        """End all children that still run, and the nursery."""
         self._gone()
         if self._process is not None:
             try:

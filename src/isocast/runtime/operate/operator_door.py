@@ -1,4 +1,4 @@
-"""The operator's door of a node or a lab: a Unix socket in its directory, for whoever may read and write there.
+"""The operator's door of a node or a lab: a Unix socket in its directory, for users that may read and write there.
 
 One request is one line of JSON, and so is its answer:
 

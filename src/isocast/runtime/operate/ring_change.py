@@ -382,7 +382,7 @@ def _able(views: dict[str, RingView]) -> list[str]:
 
 
 def _at_work(views: dict[str, RingView]) -> bool:
-    """Somebody of the newest ring is not sealed: a market without a majority only remembers a ring."""
+    """Whether a member of the newest ring is not sealed: a market without a majority only remembers a ring."""
     return any(view.mode == "normal" and view.site in view.ring for view in views.values())
 
 

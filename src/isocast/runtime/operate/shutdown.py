@@ -219,7 +219,7 @@ def allow(seconds: float, waits_for: str = "") -> None:
 
 
 def run(main: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """`asyncio.run`; a signal cancels it, and is a KeyboardInterrupt to whoever called."""
+    """`asyncio.run`; a signal cancels it, and raises KeyboardInterrupt in the caller."""
     import asyncio  # noqa: PLC0415 - not before it is needed
 
     async def whole() -> ResultT:
@@ -303,7 +303,7 @@ def _code() -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """End now; whoever was not asked for an orderly end says that it was interrupted."""
+    """End now; a command that was not asked for an orderly end says that it was interrupted."""
     kill_family(os.getpid())
     for act in _state.forced:
         with suppress(Exception):
@@ -415,7 +415,7 @@ def _watched(stream: io.TextIOWrapper, descriptor: int) -> io.TextIOWrapper:
 
 
 def _running_loop() -> Any:  # noqa: ANN401 - the loop, or None
-    """The event loop that runs in this thread; whoever has none need not import what one is made of."""
+    """The event loop that runs in this thread; asyncio is not imported where there is none."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None:
         with suppress(RuntimeError):

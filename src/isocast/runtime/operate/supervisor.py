@@ -189,7 +189,7 @@ class Supervisor:
         _send(self.children[name].pid, number)
 
     def start_again(self, name: str) -> None:
-        """Start a child that refused its input, now that somebody has seen to it."""
+        """Start a child again that refused its input, once the input is repaired."""
         if self._tasks[name].done():
             child = self.children[name]
             self._tasks[name] = asyncio.create_task(self._live(child), name=f"supervise {name}")

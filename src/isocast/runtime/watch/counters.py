@@ -1,4 +1,4 @@
-"""What a running node counts: plain integers that its driver raises, read only when somebody asks.
+"""What a running node counts: plain integers that its driver raises, and that are read on demand.
 
 The driver owns one `NodeCounters` and does `counters.x += 1`; nothing here locks, formats or allocates on the way of a
 packet. `NodeGauges` is made afresh from the machine's snapshot for each scrape.

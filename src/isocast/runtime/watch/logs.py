@@ -67,7 +67,7 @@ class LogLevel(StrEnum):
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Cut out whatever looks like key material: bytes, values under a secret's name, keys inside texts."""
+    """Cut out what looks like key material: bytes, values under a secret's name, keys inside texts."""
     return {name: _safe(name, value, 0) for name, value in event.items()}
 
 

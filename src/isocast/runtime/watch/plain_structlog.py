@@ -12,7 +12,7 @@ __all__ = ["import_structlog"]
 
 
 def import_structlog() -> None:
-    """Import it alone; whoever draws imports rich afterwards."""
+    """Import structlog without rich; code that draws imports rich afterwards."""
     if "rich" in sys.modules or "structlog" in sys.modules:
         return
     sys.modules["rich"] = None  # type: ignore[assignment]

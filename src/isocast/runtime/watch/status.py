@@ -285,7 +285,7 @@ class _Sample:
 
 
 class Monitor:
-    """Watches one node for whoever asks; `tick` every second, everything else on demand."""
+    """Watches one node: call `tick` every second; everything else is computed on demand."""
 
     def __init__(
         self,

@@ -353,7 +353,7 @@ class StateDriver:
         local.memory.journals = (*old, (*journal, *labels))
 
     def _judge(self, before: Local, after: Local) -> None:
-        """What a node must never do, whatever the others do."""
+        """Check for what a node must never do, independent of all other nodes."""
         if not isinstance(after.machine, PrimaryReceiver) or not isinstance(before.machine, PrimaryReceiver):
             return
         old, new, memory = before.machine.receiver, after.machine.receiver, after.memory

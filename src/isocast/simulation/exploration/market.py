@@ -402,7 +402,7 @@ class TransitionSystem:
         return self.properties.broken(tuple(memories))
 
     def parts(self, state: int) -> list[Local]:
-        """The nodes in a state, for whoever explains it."""
+        """The nodes in a state, for an explanation of it."""
         return [table.states[place] for table, place in zip(self.places, self.unpacked(state), strict=True)]
 
     @staticmethod

@@ -54,5 +54,5 @@ class Local:
         return Local(self.node, pair[0], pair[1], self.now, self.sent, clone(self.memory))
 
     def digest(self, freezer: Freezer) -> bytes:
-        """Equal for equal states, whatever they have sent."""
+        """Equal for equal states; what was sent does not count."""
         return freezer.digest(self.machine, self.disk, self.now, self.memory)

@@ -78,7 +78,7 @@ class Bounds:
 
 
 class HastyTiming(Timing):
-    """Times of a ring that releases as soon as its gate allows: whatever is unsafe at any Δ_A is unsafe at 0."""
+    """Times of a ring that releases as soon as its gate allows: what is unsafe at any Δ_A is unsafe at 0."""
 
     __slots__ = ()
 
@@ -261,7 +261,7 @@ class _TimedSite(PrimaryReceiver):
 
 
 class _AnyServer(ReformationServer):
-    """§4.3: whoever answers makes up the ring, which goes on after the highest token that any of them has."""
+    """§4.3: all that answer make up the ring, which goes on after the highest token that any of them has."""
 
     @staticmethod
     def cut_key(vote: Join) -> tuple[Any, ...]:
@@ -273,7 +273,7 @@ class _AnyServer(ReformationServer):
 
 
 class _LiteralReceiver(_ReleasingReceiver):
-    """The paper knows no epochs: a token is taken from whoever is due, and an invitation stops nobody."""
+    """The paper has no epochs: a token is taken from the owner that is due, and an invitation seals no site."""
 
     def accepts(self, epoch: Epoch) -> bool:  # noqa: ARG002
         return True

@@ -93,7 +93,7 @@ class Seen:
         return found
 
     def _insert(self, keys: Words) -> None:
-        """Keys that are new and differ: whoever loses a free slot to another goes on to the next."""
+        """Insert distinct new keys: a key that loses a free slot to another goes on to the next."""
         places = keys & self._mask()
         while keys.size:
             free = self._slots[places] == 0

@@ -1,4 +1,4 @@
-"""The product with one rule switched off, each a mistake that somebody would make.
+"""The product with one rule switched off, each a plausible mistake of an implementation.
 
 A mutant is a set of subclasses that override one rule of a machine. Nothing in the product's configuration
 reaches them: only a simulated world can be built from them, to show that the checkers would catch us.

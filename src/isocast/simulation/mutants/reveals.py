@@ -54,7 +54,7 @@ class _CredulousBook(DisclosureBook):
 
 
 class _HastyReceiver(Receiver):
-    """Releases when the token is certified, whatever may still open or void it."""
+    """Releases when the token is certified, without waiting for the tokens that may open or void its messages."""
 
     def may_release(self, token_number: int) -> bool:
         return self._releases and token_number <= self.certificates.certified

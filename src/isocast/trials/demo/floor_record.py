@@ -109,7 +109,7 @@ class FloorRecord:
     # Told to it -----------------------------------------------------------------------------------
 
     def take(self, block: BlockView) -> None:
-        """A block that a receiver released; one behind a gap is left until somebody has what is before it."""
+        """A block that a receiver released; one behind a gap is ignored until what is before it has come."""
         header = block.header
         if header.next_sequence <= self._next_sequence or header.first_sequence > self._next_sequence:
             return

@@ -141,7 +141,7 @@ class SyntheticFloor:
         return rows
 
     def _event(self, kind: EventKind, side: Side, price: int, flags: EventFlag = _NO_FLAGS) -> MarketEvent:
-        """Numbered from 1 on, without holes: whoever reads a journal sees what is missing."""
+        """Numbered from 1 on without a gap, so that a reader of journals sees what is missing."""
         self._count += 1
         plan = self.plan
         return MarketEvent(

@@ -61,7 +61,7 @@ class ShowSettings:
 
 
 class Show:
-    """One performance; whoever draws it looks at its attributes."""
+    """One run of the demo; its attributes are what views draw."""
 
     def __init__(self, market: Market, settings: ShowSettings) -> None:
         """Nothing runs before `play`."""
@@ -159,7 +159,7 @@ class Show:
         await self.story.play(stage, self.watch, self.note, _PAUSE * seconds)
 
     async def _settle(self, stage: DemoStage, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Until everything that was promised is everywhere, and whoever was killed is on the ring again."""
+        """Wait until everything promised is everywhere, and the receiver that was killed is on the ring again."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
                 await asyncio.wait(tasks)

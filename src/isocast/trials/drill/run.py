@@ -210,7 +210,7 @@ def _retries(timing: Timing) -> int:
 
 
 def _invitation(timing: Timing) -> int:
-    """Whoever returns waits for the next invitation."""
+    """How long a site that returns waits for the next invitation."""
     return timing.retry_ns
 
 

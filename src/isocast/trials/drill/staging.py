@@ -30,7 +30,7 @@ class DrillStage(DemoStage):
         self._supervisor.kill(name, number)
 
     def start_again(self, name: str) -> None:
-        """A node that refused its disk, once somebody has seen to it."""
+        """Start a node again that refused its disk, once the disk is repaired."""
         self._supervisor.start_again(name)
 
     def fill_disk(self, name: str, length: int) -> None:

@@ -217,7 +217,7 @@ def unshare(flags: int) -> None:
 
 
 def unshare_user() -> None:
-    """A user namespace of our own, in which whoever we are is root: no privilege is needed outside."""
+    """A user namespace of our own, in which this user is root: no privilege is needed outside."""
     user, group = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER)
     Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
@@ -540,7 +540,7 @@ def _target(file: Path) -> str:
 
 
 def evict(numbers: Collection[int], seconds: float) -> list[int]:
-    """Kill whoever lives in these namespaces, stopped or not: who is still there after so long."""
+    """Kill all processes in these namespaces, stopped or not; returns those that are still there after so long."""
     deadline = time.monotonic() + seconds
     while (left := residents(numbers)) and time.monotonic() < deadline:
         for process in left:

@@ -125,7 +125,7 @@ class Lab:
         return self.world.impairments[self.world.pairs(here, there)[0]].delay_ns
 
     def command(self, site: str, command: Sequence[str]) -> list[str]:
-        """The command that runs another one inside a site, for whoever starts processes by other means than `spawn`.
+        """The command that runs another one inside a site, for processes that are not started by `spawn`.
 
         It works for this user as long as the lab is open, and becomes the other one: same process, same signals.
         """

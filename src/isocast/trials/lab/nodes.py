@@ -147,7 +147,7 @@ class LabNodes:
         life.stopped = False
 
     def end_all(self, seconds: float) -> None:
-        """SIGTERM to all, so that they end properly; SIGKILL to whoever is still there after so long."""
+        """SIGTERM to all, so that they end properly; SIGKILL to those that are still there after so long."""
         self.end(self._lives, seconds)
 
     def end(self, names: Iterable[str], seconds: float) -> None:
@@ -227,7 +227,7 @@ class LabNodes:
         return {"NOTIFY_SOCKET": path}
 
     def ears(self) -> list[socket.socket]:
-        """Sockets to wait for: whoever waits calls `hear` soon, since nodes that are not heard are kept waiting."""
+        """Sockets to wait for; call `hear` soon after, since nodes that are not heard are kept waiting."""
         return [life.ear for life in self._lives.values() if life.ear is not None]
 
     def hear(self) -> None:

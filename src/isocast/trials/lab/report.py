@@ -207,7 +207,7 @@ class LabReport:
         return tuple(episode for episode in self.episodes if episode.covers(from_ns, to_ns))
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json` and for the way from the switch to whoever asked."""
+        """For `--json`, and for the way from the switch to its clients."""
         return asdict(self)
 
     @classmethod

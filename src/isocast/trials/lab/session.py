@@ -1,4 +1,4 @@
-"""A lab that runs by itself until its time is up or somebody ends it, and its control socket."""
+"""A lab that runs by itself until its time is up or a command ends it, and its control socket."""
 
 from __future__ import annotations
 

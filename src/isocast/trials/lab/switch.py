@@ -47,7 +47,7 @@ _EVICTION_S = 5.0
 
 
 class Switch:
-    """The loop round a fabric, and the answers to whoever holds the other end of `control`."""
+    """The loop round a fabric, and the answers to requests on `control`."""
 
     def __init__(
         self, world: LabWorld, namespaces: Sequence[SiteNamespace], control: socket.socket, facts: Mapping[str, bool]
@@ -204,7 +204,7 @@ def _read_line(control: socket.socket) -> bytes:
 
 
 def _send_ready(control: socket.socket, namespaces: Sequence[SiteNamespace], facts: Mapping[str, bool]) -> None:
-    """The namespaces, for whoever wants to run something in them: that of users first, if there is one."""
+    """Send the descriptors of the namespaces, in which commands can be run: that of users first, if there is one."""
     fds = [site.namespace for site in namespaces]
     user = [os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC)] if facts["user_namespace"] else []
     socket.send_fds(control, [json.dumps({"ready": facts}).encode() + b"\n"], [*user, *fds])

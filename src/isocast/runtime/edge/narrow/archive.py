@@ -396,7 +396,7 @@ class RequestDesk:
                 self._answer(raw, sender)
 
     def grant(self, sender: tuple[str, int]) -> bool:
-        """Whether whoever asks from this address gets an answer now."""
+        """Whether a request from this address is answered now."""
         return (self._strangers or sender[0] in self._known) and self._shares.take(sender[0])
 
     def reply(self, raw: bytes, sender: tuple[str, int]) -> None:

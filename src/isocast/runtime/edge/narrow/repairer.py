@@ -117,7 +117,7 @@ class RepairCounts:
 
 @dataclass(slots=True)
 class _Wanted:
-    """Messages of one packet that somebody lacks."""
+    """Messages of one packet that a customer lacks."""
 
     stripe: int
     session: bytes

@@ -433,7 +433,7 @@ class EdgeService:
                 self._edge.proof_group(self._plan.number, stripe.number)
 
     def _sealed(self, wanted: MoldRequest, raw: bytes) -> bytes:
-        """The answer to a request: for whoever paid for the time at which it was due."""
+        """The answer to a request, sealed for buyers of the period at which it was due."""
         sealer = self._keys.sealer
         if sealer is None:
             return raw
@@ -441,7 +441,7 @@ class EdgeService:
         return sealer.seal(stripe_of_session(wanted.session), instant, raw)
 
     def _asked(self, raw: bytes, sender: tuple[str, int]) -> bool:
-        """Somebody lacks the proofs of packets: sign them anew."""
+        """A customer lacks the proofs of packets: sign them anew."""
         prover = self._keys.prover
         if prover is None:
             return False
@@ -471,7 +471,7 @@ class EdgeService:
         return True
 
     def status(self) -> dict[str, Any]:
-        """For whoever asks."""
+        """The state, for status pages."""
         striper, counts, desk = self.engine.striper, self.sender.pacer.counts, self.desk.counts
         conflated = {str(n): sum(by.values()) for n, by in striper.conflated.items() if sum(by.values())}
         return {
