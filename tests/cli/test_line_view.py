@@ -11,7 +11,7 @@ from isocast.cli.ring import line_report, line_watchers, show_lines
 from isocast.cli.top_view import frame
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges
 from isocast.runtime.watch.line_gauges import DrainingGroup, LineGauges
-from isocast.runtime.watch.metrics import METRICS, Identity, NodeReading
+from isocast.runtime.watch.metrics import METRICS, NodeIdentity, NodeReading
 from isocast.runtime.watch.status import NodeStatus, StatusAnswer, Target, status_from_json
 
 MARKET = market_of(ON)
@@ -86,7 +86,7 @@ def test_top_shows_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_metrics_count_what_the_plan_says() -> None:
-    identity = Identity("a", MARKET.node("a").role, 1)
+    identity = NodeIdentity("a", MARKET.node("a").role, 1)
     reading = NodeReading(identity, NodeCounters(out_of_reach=3), NodeGauges(line_plan=PLANS["a"]))
     found = {metric.name: metric.read(reading) for metric in METRICS}
     assert found["line_plan_epoch"] == 2

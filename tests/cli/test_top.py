@@ -24,7 +24,7 @@ from isocast.cli.top_view import frame, release_skew
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges, ReleaseMark
 from isocast.runtime.watch.http import StatusServer, monitor_pages
-from isocast.runtime.watch.metrics import Identity
+from isocast.runtime.watch.metrics import NodeIdentity
 from isocast.runtime.watch.status import Alarm, Monitor, NodeStatus, Rates, Spread, StatusAnswer, Target
 from isocast.terms.instants import SECOND
 
@@ -294,7 +294,9 @@ def serving(*monitors: Monitor) -> Iterator[list[int]]:
 
 
 def node(name: str, **state: object) -> Monitor:
-    return Monitor(Identity(name, NodeRole.CUSTOMER, 131_073, city="London"), NodeCounters(), lambda: gauges(**state))
+    return Monitor(
+        NodeIdentity(name, NodeRole.CUSTOMER, 131_073, city="London"), NodeCounters(), lambda: gauges(**state)
+    )
 
 
 def test_once_prints_one_frame(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run, tra
 
 from isocast.runtime.box_office.client import write_package
 from isocast.runtime.box_office.database import OfficeDatabase
-from isocast.runtime.box_office.office import BoxOffice, Plan
+from isocast.runtime.box_office.office import BoxOffice, OfficePlan
 from isocast.runtime.box_office.payments import TEST_ACCEPTED
 from isocast.runtime.box_office.running import database_url, load_office_keys, open_office
 from isocast.runtime.client.listener import Listener
@@ -26,7 +26,7 @@ def opened_office(world: World) -> BoxOffice:
     assert BoxOffice.create(database, load_office_keys(market, make=True), length, length // 4)
     database.close()
     office = open_office(market, database_url(market, None))
-    office.set_plan(Plan("lines", "Lines and repairs", ("base", "repair"), 1_250, "EUR"))
+    office.set_plan(OfficePlan("lines", "Lines and repairs", ("base", "repair"), 1_250, "EUR"))
     return office
 
 

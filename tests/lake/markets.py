@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from isocast.runtime.disk.journal import Journal, Position
+from isocast.runtime.disk.journal import Journal, ReleasedPosition
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.market.model import JournalSettings
 from isocast.terms.ids import Epoch, server_id, source_id
@@ -68,11 +68,11 @@ _CHUNK = 1 << 12
 class Behind(NamedTuple):
     """Where a journal ends, and the last number of each floor's source in it."""
 
-    position: Position
+    position: ReleasedPosition
     numbers: Sequence[int]
 
 
-BEGINNING = Behind(Position(), (0,) * len(FLOORS))
+BEGINNING = Behind(ReleasedPosition(), (0,) * len(FLOORS))
 
 
 @dataclass(frozen=True)

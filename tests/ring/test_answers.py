@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.ring.makers import EPOCH, RETRY, S1, S2, Chain, message
 
-from isocast.ring.answers import ANSWERS_MAX, Answered, answers_to, as_packets, holdings
+from isocast.ring.answers import ANSWERS_MAX, AnswersGiven, answers_to, as_packets, holdings
 from isocast.ring.ledger import LogEntry
 from isocast.wire.codec import decode, encode
 from isocast.wire.limits import MAX_HOLDING_BITS
@@ -74,7 +74,7 @@ def test_what_does_not_fit_one_request_waits_for_the_next_attempt() -> None:
 
 
 def test_the_same_request_is_answered_once_until_its_sender_may_ask_again() -> None:
-    answered = Answered(RETRY)
+    answered = AnswersGiven(RETRY)
     assert answered.admits(3, (0, 7, 7), now=0)
     assert not answered.admits(3, (0, 7, 7), now=RETRY // 2 - 1)
     assert answered.admits(3, (0, 7, 7), now=RETRY)
@@ -82,19 +82,19 @@ def test_the_same_request_is_answered_once_until_its_sender_may_ask_again() -> N
 
 @given(st.integers(0, 10**12), st.integers(RETRY // 2, RETRY))
 def test_whoever_asks_again_in_his_time_is_answered(first: int, span: int) -> None:
-    answered = Answered(RETRY)
+    answered = AnswersGiven(RETRY)
     assert answered.admits(3, (0, 7, 7), now=first)
     assert answered.admits(3, (0, 7, 7), now=first + span)
 
 
 def test_another_request_or_another_site_is_no_copy() -> None:
-    answered = Answered(RETRY)
+    answered = AnswersGiven(RETRY)
     requests = [(3, (0, 7, 7)), (2, (0, 7, 7)), (3, (1, 7, 7)), (3, (0, 8, 8))]
     assert all(answered.admits(site, request, now=0) for site, request in requests)
 
 
 def test_many_different_requests_of_one_site_do_not_get_answers_without_end() -> None:
-    answered = Answered(RETRY)
+    answered = AnswersGiven(RETRY)
     for number in range(ANSWERS_MAX // 100 + 1):
         assert answered.admits(3, (0, number, number), now=0)
         answered.count(3, 100)
@@ -104,6 +104,6 @@ def test_many_different_requests_of_one_site_do_not_get_answers_without_end() ->
 
 
 def test_a_clock_that_was_set_back_makes_nobody_wait() -> None:
-    answered = Answered(RETRY)
+    answered = AnswersGiven(RETRY)
     assert answered.admits(3, (0, 7, 7), now=10 * RETRY)
     assert answered.admits(3, (0, 7, 7), now=0)

@@ -19,7 +19,7 @@ from isocast.simulation.signatures import KeyedSigner
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import OPERATOR, NodeId
 from isocast.wire.limits import ORDER_BYTES
-from isocast.wire.orders import Order, force_entry, order_number, order_of, with_order
+from isocast.wire.orders import OperatorOrder, force_entry, order_number, order_of, with_order
 from isocast.wire.packets import ControlEntry, ControlKind, Token
 from isocast.wire.signing import SignedKind
 
@@ -187,7 +187,7 @@ def test_an_order_that_has_to_wait_holds_up_those_after_it() -> None:
 def test_any_bytes_are_an_order_or_refused(raw: bytes) -> None:
     if len(raw) == ORDER_BYTES:
         found = order_of(raw)
-        assert isinstance(found, Order)
+        assert isinstance(found, OperatorOrder)
         assert order_number(ADD4._replace(order=raw)) == found.number
         assert not notary(2).is_ordered(ADD4._replace(order=raw), 0, 1)
     else:

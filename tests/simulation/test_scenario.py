@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from isocast.simulation.fault_plan import Fault
+from isocast.simulation.fault_plan import PlannedFault
 from isocast.simulation.scenario import Scenario, load_scenario, scenario_from_mapping
 from isocast.simulation.scenario_keys import FAULT_KEYS, FAULT_KINDS, KEYS
 from isocast.terms.errors import ConfigurationError
@@ -30,7 +30,7 @@ def refused(**keys: Any) -> ConfigurationError:  # noqa: ANN401  # as TOML has t
     return caught.value
 
 
-def fault(**keys: Any) -> Fault:  # noqa: ANN401  # as TOML has them
+def fault(**keys: Any) -> PlannedFault:  # noqa: ANN401  # as TOML has them
     return read(receivers=5, ring=["NYC", "LDN", "Tokyo", "Sydney", "BOM"], faults=[keys]).faults[0]
 
 

@@ -16,7 +16,7 @@ from isocast.striping.engine import StripePacket
 from isocast.striping.proving import (
     FRESH_NS,
     Genuine,
-    SessionState,
+    SentSession,
     StripeProofCheck,
     StripeProver,
     stripe_of_session,
@@ -53,7 +53,7 @@ def prover_of(node: int = A, core: int = 0) -> StripeProver:
 
 def proofs_of(
     packets: Sequence[StripePacket],
-    states: Sequence[SessionState] = (),
+    states: Sequence[SentSession] = (),
     node: int = A,
     now: int = NOW,
     room: int = FULL,
@@ -171,7 +171,7 @@ def test_a_proof_of_another_core_or_of_somebody_else_proves_nothing() -> None:
 def test_a_heartbeat_acts_only_when_a_proof_says_the_same() -> None:
     check = check_of()
     assert hear(check, heartbeat(session(), 5)) == []
-    ((_, raw),) = proofs_of([], [SessionState(1, session(), 5)], now=NOW + SECOND)
+    ((_, raw),) = proofs_of([], [SentSession(1, session(), 5)], now=NOW + SECOND)
     (beat,) = check.proof(raw, NOW + SECOND)
     assert (beat.packet, beat.at) == (MoldPacket(session(), 5, 0), NOW + SECOND)
     assert check.counts.forged == 0
@@ -190,7 +190,7 @@ def test_a_heartbeat_acts_only_when_a_proof_says_the_same() -> None:
 def test_a_forged_heartbeat_or_end_does_nothing_is_counted_and_named(false: bytes) -> None:
     check = check_of()
     assert hear(check, false) == []
-    ((_, raw),) = proofs_of([], [SessionState(1, session(), 5)], now=NOW + 3 * SECOND)
+    ((_, raw),) = proofs_of([], [SentSession(1, session(), 5)], now=NOW + 3 * SECOND)
     (beat,) = check.proof(raw, NOW + 3 * SECOND)
     assert beat.packet == MoldPacket(session(), 5, 0)
     assert check.counts.forged == 1
@@ -200,7 +200,7 @@ def test_a_forged_heartbeat_or_end_does_nothing_is_counted_and_named(false: byte
 def test_the_end_of_a_session_acts_when_a_proof_confirms_it() -> None:
     check = check_of()
     hear(check, end_of_session(session(), 5))
-    states = [SessionState(1, session(), 5, ended=True), SessionState(1, session(day=b"261117"), 1)]
+    states = [SentSession(1, session(), 5, ended=True), SentSession(1, session(day=b"261117"), 1)]
     found = [check.proof(raw, NOW + 3 * SECOND) for _, raw in proofs_of([], states, now=NOW + 3 * SECOND)]
     assert [one[0].packet.is_end for one in found] == [True, False]
     assert check.counts.forged == 0
@@ -208,10 +208,10 @@ def test_the_end_of_a_session_acts_when_a_proof_confirms_it() -> None:
 
 def test_a_recording_is_no_beginning_and_a_recorded_heartbeat_is_none() -> None:
     check = check_of()
-    ((_, old),) = proofs_of([made(1)], [SessionState(1, session(), 2)])
+    ((_, old),) = proofs_of([made(1)], [SentSession(1, session(), 2)])
     assert check.proof(old, NOW + FRESH_NS + 1) == []
     assert check.counts.stale == 1
-    ((_, new),) = proofs_of([], [SessionState(1, session(), 9)], now=NOW + FRESH_NS)
+    ((_, new),) = proofs_of([], [SentSession(1, session(), 9)], now=NOW + FRESH_NS)
     assert check.proof(new, NOW + FRESH_NS)
     assert check.proof(old, NOW + FRESH_NS + 1) == [], "its digests count, its heartbeat does not"
     assert numbers(hear(check, raw_of(1))) == [1]
@@ -220,9 +220,9 @@ def test_a_recording_is_no_beginning_and_a_recorded_heartbeat_is_none() -> None:
 def test_a_recording_of_another_stripe_is_no_beginning_either() -> None:
     """Who has just come knows that its sender is there, and nothing of most stripes: old prices would be new to it."""
     check = check_of()
-    ((_, new),) = proofs_of([], [SessionState(1, session(), 9)], now=NOW + 2 * FRESH_NS)
+    ((_, new),) = proofs_of([], [SentSession(1, session(), 9)], now=NOW + 2 * FRESH_NS)
     assert check.proof(new, NOW + 2 * FRESH_NS)
-    ((_, old),) = proofs_of([made(1, stripe=2)], [SessionState(2, session(2), 2)])
+    ((_, old),) = proofs_of([made(1, stripe=2)], [SentSession(2, session(2), 2)])
     assert check.proof(old, NOW + 2 * FRESH_NS) == []
     assert hear(check, raw_of(1, stripe=2), at=NOW + 2 * FRESH_NS) == []
     assert check.counts.stale == 1
@@ -231,7 +231,7 @@ def test_a_recording_of_another_stripe_is_no_beginning_either() -> None:
 def test_whose_clock_is_wrong_later_still_believes_its_sender() -> None:
     check = check_of()
     for instant, clock in ((NOW, NOW), (NOW + SECOND, NOW + 10 * FRESH_NS)):
-        ((_, raw),) = proofs_of([], [SessionState(1, session(), 9)], now=instant)
+        ((_, raw),) = proofs_of([], [SentSession(1, session(), 9)], now=instant)
         assert check.proof(raw, clock)
     assert check.counts.stale == 0
 
@@ -311,14 +311,14 @@ def test_a_proof_is_of_one_period() -> None:
     prover = StripeProver(KeyedSigner(1, A), A, MARKET, 0, bytes(16), lambda due: due // (10 * SECOND))
     for number in range(1, 7):
         prover.note(made(number)._replace(due=NOW + (number - 4) * SECOND))
-    proofs = prover.prove([SessionState(1, session(), 1)], NOW - 3 * SECOND, lambda _: FULL)
+    proofs = prover.prove([SentSession(1, session(), 1)], NOW - 3 * SECOND, lambda _: FULL)
     assert [read_stripe_proof(one.raw).first for one in proofs] == [1, 4]
     assert [one.instant for one in proofs] == [NOW - 3 * SECOND, NOW]
     check = check_of()
     for one in proofs:
         check.proof(one.raw, NOW)
     assert [numbers(hear(check, raw_of(number))) for number in range(1, 7)] == [[number] for number in range(1, 7)]
-    (beat,) = prover.prove([SessionState(1, session(), 7)], NOW + SECOND, lambda _: FULL)
+    (beat,) = prover.prove([SentSession(1, session(), 7)], NOW + SECOND, lambda _: FULL)
     assert beat.instant == NOW + SECOND
 
 
@@ -330,7 +330,7 @@ def test_parts_fit_their_room_and_prove_every_packet(counts: list[int], room: in
         number += count
     check, found = check_of(), []
     following = min(sent + 1, number)
-    states = [SessionState(1, session(), following), SessionState(2, session(2), 1)]
+    states = [SentSession(1, session(), following), SentSession(2, session(2), 1)]
     for _, raw in proofs_of(packets, states, room=room):
         assert len(raw) <= room
         proof = read_stripe_proof(raw)

@@ -22,7 +22,7 @@ from isocast.terms.instants import minute_text
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
-    from isocast.runtime.box_office.office import BoxOffice, Enrolment, Order
+    from isocast.runtime.box_office.office import BoxOffice, Enrolment, OfficeOrder
     from isocast.runtime.market.model import Market
 
 __all__ = ["app"]
@@ -166,7 +166,7 @@ def plan(
         Print one JSON object instead of a table.
     """
     with books.open() as office:
-        from isocast.runtime.box_office.office import Plan
+        from isocast.runtime.box_office.office import OfficePlan
         from isocast.runtime.box_office.pages import price_text
 
         if name is not None:
@@ -175,10 +175,10 @@ def plan(
                 raise ConfigurationError(
                     "command line", "--services", f"a new plan {name} needs --services and --price"
                 )
-            base = old or Plan(name, name, (), 0, "")
+            base = old or OfficePlan(name, name, (), 0, "")
             amount, currency = (base.price, base.currency) if price is None else _amount(price)
             listed = base.services if services is None else tuple(filter(None, services.split(",")))
-            office.set_plan(Plan(name, title or base.title, listed, amount, currency, not withdraw))
+            office.set_plan(OfficePlan(name, title or base.title, listed, amount, currency, not withdraw))
         plans = office.plans()
         if json:
             show_json([known._asdict() for known in plans])
@@ -626,7 +626,7 @@ def _asked(prompt: str) -> str:
     return getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline().strip()
 
 
-def _paid_until(orders: list[Order]) -> int:
+def _paid_until(orders: list[OfficeOrder]) -> int:
     return max((order.ends_ns for order in orders if order.state == "paid"), default=0)
 
 

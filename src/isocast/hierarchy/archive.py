@@ -30,13 +30,13 @@ from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.wire.packets import ReleasedPacket
 
 __all__ = [
-    "Account",
     "AnswerLimits",
     "Answers",
     "Archive",
     "ArchiveRead",
     "ArchiveTrimmed",
     "Bucket",
+    "CustomerShare",
     "CustomerThrottled",
     "GiveRange",
     "GiveSnapshot",
@@ -270,7 +270,7 @@ class Bucket:
 
 
 @dataclass(slots=True)
-class Account:
+class CustomerShare:
     """One customer's share."""
 
     bucket: Bucket
@@ -302,7 +302,7 @@ class Answers:
         self.limits = limits
         self.wake_at = NEVER
         """When something that waits may go."""
-        self.accounts: dict[NodeId, Account] = {}
+        self.accounts: dict[NodeId, CustomerShare] = {}
         self.requests = 0
         self.refused = 0
         self.served = 0
@@ -387,7 +387,7 @@ class Answers:
         self._turns.extend(waiting)
         return pieces, named
 
-    def _turn(self, customer: NodeId, account: Account, room: int, now: int) -> list[RangePiece]:
+    def _turn(self, customer: NodeId, account: CustomerShare, room: int, now: int) -> list[RangePiece]:
         """At most `room` messages of one customer's oldest requests."""
         pieces: list[RangePiece] = []
         while account.pending and room > 0:
@@ -411,7 +411,7 @@ class Answers:
                 account.pending.extendleft([(*left, since) for left in reversed(wanted)])
         return pieces
 
-    def _serve(self, account: Account, first: int, last: int, now: int) -> None:
+    def _serve(self, account: CustomerShare, first: int, last: int, now: int) -> None:
         count = last - first + 1
         account.bucket.take(count, now)
         account.served += count
@@ -430,13 +430,13 @@ class Answers:
                 del self._sent[sequence]
         return missing_runs(first, last, self._sent) if answered else [(first, last)]
 
-    def _account(self, customer: NodeId) -> Account:
+    def _account(self, customer: NodeId) -> CustomerShare:
         """The customer's account, the most recently used last."""
         account = self.accounts.pop(customer, None)
         if account is None:
             if len(self.accounts) >= self.limits.customers_max:
                 self._forget()
-            account = Account(Bucket(self.limits.customer_rate, self.limits.customer_burst))
+            account = CustomerShare(Bucket(self.limits.customer_rate, self.limits.customer_burst))
         self.accounts[customer] = account
         return account
 
@@ -447,7 +447,7 @@ class Answers:
             self._turns.remove(oldest)
         self.forgotten += 1
 
-    def _name(self, customer: NodeId, account: Account, now: int) -> list[CustomerThrottled]:
+    def _name(self, customer: NodeId, account: CustomerShare, now: int) -> list[CustomerThrottled]:
         if now - account.named_at < _NAMED_NS:
             return []
         account.named_at = now

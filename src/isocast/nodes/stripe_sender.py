@@ -16,7 +16,7 @@ from isocast.feeds.mold import SessionEnd, session_name
 from isocast.ring.inputs import ClockJudged, DriverInput, PacketsArrived, TimerFired
 from isocast.striping.engine import StripeEngine, StripePacket
 from isocast.striping.pacing import LATE_NS, PacedSender, SendStripe
-from isocast.striping.proving import SessionState, StripeProver
+from isocast.striping.proving import SentSession, StripeProver
 from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart
 from isocast.terms.instants import NEVER, SECOND
@@ -148,8 +148,8 @@ class StripeSender:
         if prover is None:
             return
         self._proven_at = now
-        states = [SessionState(stripe, *line) for stripe, line in pacer.lines.items()]
-        over = [SessionState(stripe, session, number, ended=True) for stripe, session, number in pacer.ending]
+        states = [SentSession(stripe, *line) for stripe, line in pacer.lines.items()]
+        over = [SentSession(stripe, session, number, ended=True) for stripe, session, number in pacer.ending]
         known = [state for state in states if pacer.may_beat and (state.stripe, state.session) not in _places(over)]
         for made in prover.prove([*known, *over], now, pacer.room):
             pacer.prove(*made)
@@ -172,5 +172,5 @@ class StripeSender:
         self.pacer.follow(rows, now)
 
 
-def _places(states: list[SessionState]) -> set[tuple[int, bytes]]:
+def _places(states: list[SentSession]) -> set[tuple[int, bytes]]:
     return {(state.stripe, state.session) for state in states}

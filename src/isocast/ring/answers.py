@@ -36,7 +36,7 @@ from isocast.wire.packets import (
 )
 from isocast.wire.token_body import split_token, token_bytes
 
-__all__ = ["ANSWERS_MAX", "Answered", "Answering", "answers_to", "as_packets", "holdings"]
+__all__ = ["ANSWERS_MAX", "Answering", "AnswersGiven", "answers_to", "as_packets", "holdings"]
 
 ANSWERS_MAX = 4_096
 """Repairs for one request: 4,096 of 1,472 bytes are 6 MB, half a second of 100 Mb/s; the next request goes on."""
@@ -44,7 +44,7 @@ _BITMAP_BYTES = MAX_UDP - 1_024
 """For all holdings of one NACK; the rest is frame, fixed fields and the map of parts."""
 
 
-class Answered:
+class AnswersGiven:
     """What was answered in the present half of a retry interval, and with how many packets.
 
     A site asks for the same again after a whole interval, so it is never one that waits in vain.
@@ -150,7 +150,7 @@ class Answering:
         self._certificates = certificates
         self._out = out
         self._epoch = NO_EPOCH
-        self._answered = Answered(min(timing.retry_ns, timing.secondary_retry_ns or NEVER))
+        self._answered = AnswersGiven(min(timing.retry_ns, timing.secondary_retry_ns or NEVER))
 
     def enter(self, epoch: Epoch) -> None:
         """A new epoch: answers say so."""

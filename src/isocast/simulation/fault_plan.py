@@ -14,7 +14,7 @@ from isocast.terms.quantities import suggestion
 from isocast.terms.toml_files import Faults, Values, read_list
 from isocast.terms.topology import City, city
 
-__all__ = ["ATTACKS", "BYZANTINE", "ROSTER_FAULTS", "Fault", "FaultTargets", "read_faults"]
+__all__ = ["ATTACKS", "BYZANTINE", "ROSTER_FAULTS", "FaultTargets", "PlannedFault", "read_faults"]
 
 _NEEDS: dict[str, tuple[str, ...]] = {
     "crash": ("sites",),
@@ -86,7 +86,7 @@ _CHANGES = ("drain", "add", "remove", "force")
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlannedFault:
     """One fault, its nodes already resolved to ids."""
 
     kind: str
@@ -176,7 +176,7 @@ class FaultTargets:
         return made[role](number) if role in made else number
 
 
-def read_faults(tables: object, roster: FaultTargets) -> tuple[Fault, ...]:
+def read_faults(tables: object, roster: FaultTargets) -> tuple[PlannedFault, ...]:
     """All `[[faults]]` tables, in the order of the file."""
     faults = Faults(roster.file, collect=False)
     read = read_list({"faults": tables}, FAULT_TABLE, faults)
@@ -193,7 +193,7 @@ def _added(tables: list[Values], roster: FaultTargets) -> tuple[int, ...]:
     return tuple([number for number in added if roster.sites < number < FIRST_SERVER])
 
 
-def _fault(values: Values, roster: FaultTargets) -> Fault:
+def _fault(values: Values, roster: FaultTargets) -> PlannedFault:
     kind = values.text("kind")
     for key in _NEEDS[kind]:
         if key not in values:
@@ -201,7 +201,7 @@ def _fault(values: Values, roster: FaultTargets) -> Fault:
     for name in [key.name for key in FAULT_TABLE.keys if key.name in values]:
         if name not in ("kind", "at", *_NEEDS[kind], *_MAY[kind]):
             raise values.error(name, f'means nothing to kind = "{kind}"')
-    return Fault(
+    return PlannedFault(
         kind=kind,
         at_ns=values.count("at"),
         until_ns=_end(values),

@@ -22,7 +22,7 @@ from isocast.wire.packets import ControlEntry, ControlKind, short_digest_of
 
 if TYPE_CHECKING:
     from isocast.security.roster import Roster
-    from isocast.simulation.fault_plan import Fault
+    from isocast.simulation.fault_plan import PlannedFault
     from isocast.simulation.host import SimulatedHost
     from isocast.simulation.world import World
 
@@ -267,7 +267,7 @@ class FaultPlan:
         """Whether a node runs."""
         return node in self.world.hosts and self.world.hosts[node].machine is not None
 
-    def _start(self, fault: Fault) -> None:
+    def _start(self, fault: PlannedFault) -> None:
         world = self.world
         match fault.kind:
             case "crash":
@@ -304,7 +304,7 @@ class FaultPlan:
             self.world.hosts[node].pause()
             self.world.fact(Paused(self.world.agenda.now, node))
 
-    def _change(self, fault: Fault) -> None:
+    def _change(self, fault: PlannedFault) -> None:
         """Members that lie from now on, or a planned change, site by site."""
         if fault.kind in (*BYZANTINE, *ATTACKS):
             self.byzantine.turn(fault.sites, fault.kind, lying=True)
@@ -315,7 +315,7 @@ class FaultPlan:
         for node in fault.sites:
             self._change_site(fault.kind, node)
 
-    def _change_rosters(self, fault: Fault) -> None:
+    def _change_rosters(self, fault: PlannedFault) -> None:
         rosters = self.world.rosters
         if rosters is None:
             raise AssertionError(fault.kind)
@@ -340,7 +340,7 @@ class FaultPlan:
             case _:
                 raise AssertionError(kind)
 
-    def _end(self, fault: Fault) -> None:
+    def _end(self, fault: PlannedFault) -> None:
         world = self.world
         match fault.kind:
             case "crash":
@@ -370,7 +370,7 @@ class FaultPlan:
             case _:
                 self._end_attack(fault)
 
-    def _end_attack(self, fault: Fault) -> None:
+    def _end_attack(self, fault: PlannedFault) -> None:
         if fault.kind in (*BYZANTINE, *ATTACKS):
             self.byzantine.turn(fault.sites, fault.kind, lying=False)
         elif fault.kind == "stale" and self.world.rosters is not None:
@@ -435,13 +435,13 @@ class FaultPlan:
         if world.floor is not None and is_site(node):
             world.floor.forget(node)
 
-    def _step_clocks(self, fault: Fault, step_ns: int) -> None:
+    def _step_clocks(self, fault: PlannedFault, step_ns: int) -> None:
         for node in fault.sites:
             host = self.world.hosts[node]
             host.clock.step(step_ns)
             self._clock_changed(host, kept=self.keeps_time(node))
 
-    def _let_drift(self, fault: Fault, rate_ppm: int) -> None:
+    def _let_drift(self, fault: PlannedFault, rate_ppm: int) -> None:
         for node in fault.sites:
             host = self.world.hosts[node]
             host.clock.run_away(self.world.agenda.now, rate_ppm)
@@ -475,12 +475,12 @@ class FaultPlan:
         core = [node for node in named if world.edge is None or node not in world.edge.everybody]
         return tuple([node for node in core if not self.is_up(node) or not self.keeps_time(node)])
 
-    def _parts_core(self, fault: Fault) -> bool:
+    def _parts_core(self, fault: PlannedFault) -> bool:
         """Whether a cut is between nodes of the core: what happens at the edge is no matter of the ring."""
         edge = self.world.edge
         return edge is None or any(a not in edge.everybody and b not in edge.everybody for a, b in self._pairs(fault))
 
-    def _pairs(self, fault: Fault) -> list[tuple[NodeId, NodeId]]:
+    def _pairs(self, fault: PlannedFault) -> list[tuple[NodeId, NodeId]]:
         """Ordered pairs between which nothing passes."""
         if fault.kind == "one-way":
             return [(a, b) for a in fault.groups[0] for b in fault.groups[1]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from pathlib import Path
 
-from isocast.simulation.fault_plan import BYZANTINE, ROSTER_FAULTS, Fault, FaultTargets, read_faults
+from isocast.simulation.fault_plan import BYZANTINE, ROSTER_FAULTS, FaultTargets, PlannedFault, read_faults
 from isocast.simulation.layers import NO_EDGE, Edge, Layers
 from isocast.simulation.scenario_keys import KEYS, MAX_RUN_SECONDS
 from isocast.terms.ids import FIRST_SERVER, NodeId
@@ -23,7 +23,7 @@ from isocast.terms.topology import PAPER_RING, City, city
 from isocast.wire.limits import EVENT_BYTES, MAX_MESSAGES_PER_TOKEN
 
 __all__ = [
-    "Fault",
+    "PlannedFault",
     "Scenario",
     "check_original",
     "check_span",
@@ -149,7 +149,7 @@ class Scenario:
     """Two cities, or none."""
     exchange: City | None = None
     """A central exchange instead of a ring."""
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[PlannedFault, ...] = ()
     """In the order of the file."""
     secondaries: int = 0
     """Secondary receivers below each receiver that is not in the lowest layer."""

@@ -12,13 +12,13 @@ from isocast.striping.rates import budget_bytes
 from isocast.striping.sizes import PACKET_BYTES, PacketSizes
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["Limits", "Load", "limits_for"]
+__all__ = ["Load", "StripeLimits", "limits_for"]
 
 Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StripeLimits:
     """Bytes of messages that a stripe may have in a token period."""
 
     whole: int
@@ -28,12 +28,12 @@ class Limits:
     everything: int
     """With announcements, which may take some token periods more."""
 
-    def raised(self, prices: int) -> Limits:
+    def raised(self, prices: int) -> StripeLimits:
         """The same for a stripe that has used its head-room already, but not more than the rate."""
-        return Limits(self.whole, min(max(self.prices, prices), self.whole), self.everything)
+        return StripeLimits(self.whole, min(max(self.prices, prices), self.whole), self.everything)
 
 
-def limits_for(rate: int, token_period_ns: int, headroom: float, patience: int, sizes: PacketSizes) -> Limits:
+def limits_for(rate: int, token_period_ns: int, headroom: float, patience: int, sizes: PacketSizes) -> StripeLimits:
     """The limits of a bit-rate; ConfigurationError if it is less than one packet in a token period."""
     budget = budget_bytes(rate, token_period_ns) - PACKET_BYTES
     whole = sizes.body_room(budget)
@@ -42,7 +42,7 @@ def limits_for(rate: int, token_period_ns: int, headroom: float, patience: int, 
         rule = f"{rate} b/s are {budget + PACKET_BYTES} bytes in a token period; one packet needs {least}"
         raise ConfigurationError("command line", "--rate", rule)
     # One period less than patience allows: prices go on while announcements are worked off.
-    return Limits(whole, int(whole / (1 + headroom)), whole * max(patience, 1))
+    return StripeLimits(whole, int(whole / (1 + headroom)), whole * max(patience, 1))
 
 
 class Load:
@@ -83,7 +83,7 @@ class Load:
         where, prices, _ = self.windows(symbol)
         return int((prices + self.prices[where]).max())
 
-    def add_if_fits(self, symbol: int, limits: Limits) -> bool:
+    def add_if_fits(self, symbol: int, limits: StripeLimits) -> bool:
         """Add a symbol unless a window would exceed a limit."""
         where, prices, everything = self.windows(symbol)
         prices += self.prices[where]
@@ -93,7 +93,7 @@ class Load:
         self.prices[where], self.everything[where] = prices, everything
         return True
 
-    def add_all_if_fit(self, symbols: list[int], limits: Limits) -> bool:
+    def add_all_if_fit(self, symbols: list[int], limits: StripeLimits) -> bool:
         """Add some symbols, or none of them."""
         for place, symbol in enumerate(symbols):
             if not self.add_if_fits(symbol, limits):
@@ -114,11 +114,11 @@ class Load:
         self.prices[where] -= prices
         self.everything[where] -= everything
 
-    def fits(self, limits: Limits) -> bool:
+    def fits(self, limits: StripeLimits) -> bool:
         """Whether no window exceeds a limit."""
         return bool(self.prices.max() <= limits.prices and self.everything.max() <= limits.everything)
 
-    def worst(self, limits: Limits) -> int:
+    def worst(self, limits: StripeLimits) -> int:
         """The window that is nearest to its limit, or furthest beyond."""
         by_prices, by_all = int(self.prices.argmax()), int(self.everything.argmax())
         share_all = int(self.everything[by_all]) * limits.prices

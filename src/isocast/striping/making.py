@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.striping.history import History
-from isocast.striping.loads import Limits, Load, limits_for
+from isocast.striping.loads import Load, StripeLimits, limits_for
 from isocast.striping.plan import NAME_MAX, EdgeStripe, StripePlan
 from isocast.striping.rates import MODEM
 from isocast.striping.sizes import ITCH_SIZES, PacketSizes
@@ -106,7 +106,9 @@ class _Stripe(Protocol):
     oversized: bool
 
 
-def settle(load: Load, stripes: Sequence[_Stripe], sector_of: Sequence[str], limits: Limits, kinship: Kinship) -> None:
+def settle(
+    load: Load, stripes: Sequence[_Stripe], sector_of: Sequence[str], limits: StripeLimits, kinship: Kinship
+) -> None:
     """Move symbols of no sector to the stripe with whose middle they move most; a sector binds its own more closely."""
     shared = [stripe for stripe in stripes if not stripe.oversized]
     symbols = np.array(sorted([symbol for stripe in shared for symbol in stripe.symbols]), np.int64)
@@ -143,7 +145,7 @@ def _take(
     stripe: _Stripe,
     shared: Sequence[_Stripe],
     load: Load,
-    limits: Limits,
+    limits: StripeLimits,
     symbols: Integers,
     wanted: Integers,
     at: Integers,
@@ -263,7 +265,7 @@ def draw_stripes(
     history: History,
     symbols: Integers,
     sector_of: list[str],
-    limits: Limits,
+    limits: StripeLimits,
     cores: int,
     kinship: Kinship,
     tell: Tell,
@@ -320,7 +322,7 @@ def _cores(
     return [sorted(groups, key=lambda group: (group[0], int(group[1][0]))) for groups in placed]
 
 
-def _fill(history: History, load: Load, members: Integers, limits: Limits, kinship: Kinship) -> list[DrawnStripe]:
+def _fill(history: History, load: Load, members: Integers, limits: StripeLimits, kinship: Kinship) -> list[DrawnStripe]:
     """Stripes of one sector."""
     left = members[np.argsort(-history.totals[members], kind="stable")]
     drawn = []
@@ -350,7 +352,7 @@ def _fill(history: History, load: Load, members: Integers, limits: Limits, kinsh
     return drawn
 
 
-def _merged(history: History, load: Load, stripes: list[DrawnStripe], limits: Limits) -> list[DrawnStripe]:
+def _merged(history: History, load: Load, stripes: list[DrawnStripe], limits: StripeLimits) -> list[DrawnStripe]:
     """Whole stripes put together where they fit, so that what is related stays together; those of one sector first."""
     ordered = [stripe for stripe in stripes if not stripe.oversized]
     ordered.sort(key=lambda stripe: -int(history.totals[stripe.symbols].sum()))
@@ -459,7 +461,7 @@ class _Adjustment:
         oversized = [symbol for stripe in plan.stripes if stripe.conflated for symbol in stripe.symbols]
         return MadePlan(plan, tuple(sorted(moves, key=lambda move: move.symbol)), tuple(oversized))
 
-    def _limits(self, rate: int, headroom: float) -> Limits:
+    def _limits(self, rate: int, headroom: float) -> StripeLimits:
         settings = self._settings
         return limits_for(rate, self._history.token_period_ns, headroom, settings.patience, settings.sizes)
 
@@ -488,7 +490,7 @@ class _Adjustment:
             self._conflated.add(stripe.number)
         return leaving
 
-    def _own_limits(self, places: list[int], limits: Limits) -> Limits:
+    def _own_limits(self, places: list[int], limits: StripeLimits) -> StripeLimits:
         """A symbol that alone needs the head-room is no reason to move."""
         window = int(self._load.prices.argmax())
         return limits.raised(max(self._load.share_in(place, window) for place in places))

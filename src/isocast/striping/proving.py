@@ -52,7 +52,7 @@ __all__ = [
     "Genuine",
     "MadeProof",
     "ProofCounts",
-    "SessionState",
+    "SentSession",
     "StripeProofCheck",
     "StripeProver",
     "stripe_of_session",
@@ -97,7 +97,7 @@ def stripe_of_session(session: bytes) -> int:
 # ---- senders
 
 
-class SessionState(NamedTuple):
+class SentSession(NamedTuple):
     """How far a sender is with a session."""
 
     stripe: int
@@ -151,7 +151,7 @@ class StripeProver:
         if len(pending) < _PENDING_MAX:
             pending.append(packet)
 
-    def prove(self, states: Iterable[SessionState], now: int, room: Callable[[int], int]) -> list[MadeProof]:
+    def prove(self, states: Iterable[SentSession], now: int, room: Callable[[int], int]) -> list[MadeProof]:
         """Proofs of everything that was made since, and of how far each session is; one signature.
 
         `room`: bytes that a PROOF of a stripe may have.
@@ -182,7 +182,7 @@ class StripeProver:
         return self._signed([(made, now)], now)[0].raw
 
     def _parts(
-        self, state: SessionState | None, session: bytes, packets: list[StripePacket], now: int, room: int, levels: int
+        self, state: SentSession | None, session: bytes, packets: list[StripePacket], now: int, room: int, levels: int
     ) -> list[tuple[StripeProof, int]]:
         """(PROOF, when the first of its packets is due)."""
         most = max((min(room, PROOF_ROOM) - stripe_proof_bytes(0, levels)) // BLOCK_BYTES, 1)

@@ -26,7 +26,7 @@ from isocast.wire.signing import SignedKind, Signer
 __all__ = [
     "NO_ORDER",
     "ORDERED",
-    "Order",
+    "OperatorOrder",
     "force_entry",
     "listed_universe",
     "order_fault",
@@ -44,7 +44,7 @@ _LIMITS = Struct("<Qq")
 _STATEMENT = Struct("<qQHQ")
 
 
-class Order(NamedTuple):
+class OperatorOrder(NamedTuple):
     """What an order says beside the entry that it is for."""
 
     number: int
@@ -53,12 +53,12 @@ class Order(NamedTuple):
     """With the roster's serial before it."""
 
 
-def order_of(raw: bytes) -> Order:
+def order_of(raw: bytes) -> OperatorOrder:
     """The parts of an order; RemoteProtocolError for bytes that are none."""
     if len(raw) != ORDER_BYTES:
         raise RemoteProtocolError(f"an order of {len(raw)} bytes, {ORDER_BYTES} expected")
     number, until = _LIMITS.unpack_from(raw)
-    return Order(number, until, raw[_LIMITS.size :])
+    return OperatorOrder(number, until, raw[_LIMITS.size :])
 
 
 def order_number(entry: ControlEntry) -> int:

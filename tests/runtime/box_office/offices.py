@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.security.package_samples import CHEAP, DAY, MARKET, OFFICE, REGION
 
 from isocast.runtime.box_office.database import OfficeDatabase
-from isocast.runtime.box_office.office import BoxOffice, OfficeKeys, Plan
+from isocast.runtime.box_office.office import BoxOffice, OfficeKeys, OfficePlan
 from isocast.runtime.box_office.payments import TEST_ACCEPTED, PaymentProvider, TestPayments
 from isocast.runtime.disk.database import sqlite_url
 from isocast.security.keys import SecretKey
@@ -31,7 +31,7 @@ KEYS = OfficeKeys("demo", MARKET, OFFICE, REGION, SecretKey(bytes(range(3, 35)))
 HOUR = 3_600 * 10**9
 START = 20_000 * DAY + 10 * HOUR
 LEAD = 6 * HOUR
-BASIC = Plan("basic", "Lines and repairs", ("base", "repair"), 1_250, "EUR")
+BASIC = OfficePlan("basic", "Lines and repairs", ("base", "repair"), 1_250, "EUR")
 
 
 class Clock:

@@ -30,7 +30,7 @@ from tests.security.package_samples import CHEAP, DAY, MARKET, OFFICE, REGION
 
 from isocast.runtime.box_office import office as office_module
 from isocast.runtime.box_office.database import OfficeDatabase
-from isocast.runtime.box_office.office import BoxOffice, OfficeKeys, Plan
+from isocast.runtime.box_office.office import BoxOffice, OfficeKeys, OfficePlan
 from isocast.runtime.box_office.payments import (
     TEST_ACCEPTED,
     TEST_DECLINED,
@@ -95,7 +95,7 @@ def test_a_second_purchase_goes_on_where_the_first_ends(office: BoxOffice) -> No
 
 
 def test_plans_that_overlap_share_their_keys(office: BoxOffice) -> None:
-    office.set_plan(Plan("stripes", "Two stripes", ("base", "stripe:3", "stripe:4"), 100, "EUR"))
+    office.set_plan(OfficePlan("stripes", "Two stripes", ("base", "stripe:3", "stripe:4"), 100, "EUR"))
     secret = bought(office)
     office.buy("Ada", "stripes", key="k2")
     keys = opened(office.package("Ada"), secret, START).keys
@@ -493,7 +493,7 @@ def test_sql_in_a_name_is_a_name(office: BoxOffice, name: str) -> None:
         office.package(name)
     secret = bought(office, name)
     assert opened(office.package(name), secret, START).buyer == name
-    office.set_plan(Plan(name, name, ("base",), 1, "EUR"))
+    office.set_plan(OfficePlan(name, name, ("base",), 1, "EUR"))
     office.buy(name, name, key=name)
     office.revoke(name, name)
     assert {who.name for who in office.subscribers()} == {"Ada", name}
@@ -639,7 +639,7 @@ def test_a_password_of_the_database_is_not_shown() -> None:
         (BASIC._replace(title="a\nb"), "title"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(tmp_path: Path, clock: Clock, plan: Plan, reason: str) -> None:
+def test_a_plan_that_cannot_be_is_refused(tmp_path: Path, clock: Clock, plan: OfficePlan, reason: str) -> None:
     office = office_at(sqlite_in(tmp_path), tmp_path, clock)
     with pytest.raises(OfficeError, match=reason):
         office.set_plan(plan)

@@ -16,7 +16,7 @@ from tests.wire.journal_samples import SITE, STRIPE, block, blocks, segment
 from isocast.ring.effects import Release
 from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.storage import SiteState
-from isocast.runtime.disk.journal import Journal, Position, released_block
+from isocast.runtime.disk.journal import Journal, ReleasedPosition, released_block
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_verify import verify
 from isocast.runtime.market.model import Durability, JournalSettings
@@ -79,7 +79,7 @@ def test_a_block_longer_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> No
 
 def test_an_empty_journal_has_released_nothing(tmp_path: Path) -> None:
     with journal(tmp_path) as opened:
-        assert opened.position == Position(0, 0, 1, 0)
+        assert opened.position == ReleasedPosition(0, 0, 1, 0)
 
 
 @pytest.mark.parametrize("settings", [JournalSettings(), TINY], ids=["one-segment", "many"])

@@ -18,7 +18,7 @@ from isocast.runtime.hosts.receiver import group_plan
 from isocast.runtime.hosts.receiver_reports import GroupReport
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges
-from isocast.runtime.watch.metrics import METRICS, Identity, NodeReading
+from isocast.runtime.watch.metrics import METRICS, NodeIdentity, NodeReading
 from isocast.terms.ids import Epoch
 
 EPOCH = Epoch(2, 65_537)
@@ -119,6 +119,6 @@ def test_gauges_name_who_heads_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("head, replaced", [("a", 0), ("b", 1)])
 def test_metrics_count_heads(head: str, replaced: int) -> None:
     gauges = NodeGauges(heads=("a", "c"), adopted=("a2",), head=head, head_configured="a")
-    reading = NodeReading(Identity("a", NodeRole.SECONDARY_RECEIVER, 1), NodeCounters(), gauges)
+    reading = NodeReading(NodeIdentity("a", NodeRole.SECONDARY_RECEIVER, 1), NodeCounters(), gauges)
     values = {metric.name: metric.read(reading) for metric in METRICS}
     assert (values["groups_headed"], values["members_adopted"], values["head_replaced"]) == (2, 1, replaced)

@@ -24,7 +24,7 @@ from isocast.runtime.market.founding import insist_on_past
 from isocast.runtime.market.model import JournalSettings, Market, NodeRole
 from isocast.runtime.net.clock import Granted
 from isocast.runtime.watch.counters import NodeGauges
-from isocast.runtime.watch.metrics import METRICS, Identity, NodeReading
+from isocast.runtime.watch.metrics import METRICS, NodeIdentity, NodeReading
 from isocast.terms.errors import ConfigurationError, JournalFull, NodeFailedError, StoreFull, StoreGone, TransportError
 
 NODES: dict[str, dict[str, object]] = {
@@ -323,6 +323,6 @@ def test_a_failure_of_retention_is_a_metric(tmp_path: Path) -> None:
 
     run(maintain)
     (row,) = [row for row in METRICS if row.name == "journal_prune_failures_total"]
-    identity = Identity("a", NodeRole.PRIMARY_RECEIVER, 1)
+    identity = NodeIdentity("a", NodeRole.PRIMARY_RECEIVER, 1)
     assert row.read(NodeReading(identity, here.counters, NodeGauges())) == 1
     assert here.counters.journal_bytes > 0

@@ -15,11 +15,11 @@ from isocast.runtime.market.model import NodeRole
 from isocast.runtime.net.http import HEAD_BYTES_MAX, Answer
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges
 from isocast.runtime.watch.http import StatusServer, monitor_pages
-from isocast.runtime.watch.metrics import Identity
+from isocast.runtime.watch.metrics import NodeIdentity
 from isocast.runtime.watch.status import Monitor
 from isocast.terms.errors import TransportError
 
-WHO = Identity("london", NodeRole.PRIMARY_RECEIVER, 3, city="London")
+WHO = NodeIdentity("london", NodeRole.PRIMARY_RECEIVER, 3, city="London")
 READY = NodeGauges(epoch="2.1", epoch_number=2, mode="normal", token_age_ns=1, clock_trusted=True)
 OPEN = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -130,7 +130,7 @@ def test_the_index_links_every_page_and_escapes_the_name() -> None:
             assert f'href="{path}"' in body.decode()
 
     run(act)
-    odd = Monitor(Identity("<script>", NodeRole.CUSTOMER, 1), NodeCounters(), NodeGauges)
+    odd = Monitor(NodeIdentity("<script>", NodeRole.CUSTOMER, 1), NodeCounters(), NodeGauges)
     body = monitor_pages(odd)["/"]().body
     assert b"&lt;script&gt;" in body
     assert b"<script>" not in body

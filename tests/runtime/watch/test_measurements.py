@@ -15,13 +15,13 @@ from isocast.runtime.hosts.process import NodeProcess
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import Channel, NodeCounters, packet_slot
 from isocast.runtime.watch.measurements import FOLDER, Measurements, TokenEar
-from isocast.runtime.watch.metrics import Identity
+from isocast.runtime.watch.metrics import NodeIdentity
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import SECOND
 from isocast.wire.frame import PacketKind
 from isocast.wire.packets import NO_DIGEST, NO_NONCE, Token
 
-WHO = Identity("london", NodeRole.PRIMARY_RECEIVER, 2, 1, "London")
+WHO = NodeIdentity("london", NodeRole.PRIMARY_RECEIVER, 2, 1, "London")
 START = 1_767_623_400 * SECOND
 
 

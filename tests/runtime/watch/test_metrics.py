@@ -31,9 +31,9 @@ from isocast.runtime.watch.counters import (
 from isocast.runtime.watch.metrics import (
     LABELS,
     METRICS,
-    Identity,
     Metrics,
     MetricType,
+    NodeIdentity,
     NodeReading,
     totals_of,
 )
@@ -42,11 +42,11 @@ from isocast.wire.frame import PacketKind
 from isocast.wire.packets import NO_DIGEST, Suspicion
 
 ROOT = Path(__file__).parents[3]
-RECEIVER = Identity("london", NodeRole.PRIMARY_RECEIVER, 3, stripe=1, city="London")
+RECEIVER = NodeIdentity("london", NodeRole.PRIMARY_RECEIVER, 3, stripe=1, city="London")
 
 
 def reading(
-    who: Identity = RECEIVER, gauges: NodeGauges | None = None, counters: NodeCounters | None = None
+    who: NodeIdentity = RECEIVER, gauges: NodeGauges | None = None, counters: NodeCounters | None = None
 ) -> NodeReading:
     return NodeReading(who, counters or NodeCounters(), gauges or NodeGauges())
 
@@ -96,7 +96,7 @@ def test_every_counter_of_the_driver_is_in_some_metric() -> None:
     """Raise one counter at a time: some series must notice."""
 
     def shown(counters: NodeCounters) -> list[object]:
-        everybody = [reading(Identity("n", role, 1), counters=counters) for role in NodeRole]
+        everybody = [reading(NodeIdentity("n", role, 1), counters=counters) for role in NodeRole]
         rows = [row for row in METRICS if row.name not in ("cpu_seconds_total", "resident_bytes")]
         got = [row.read(one) for row in rows for one in everybody if one.identity.role in row.roles]
         return [part.counts[:] if isinstance(part, Histogram) else part for part in got]
@@ -176,7 +176,7 @@ def test_a_scrape_reads_the_counters_of_that_moment() -> None:
 
 
 def test_what_does_not_apply_to_a_role_is_absent() -> None:
-    customer = scraped(Metrics.page, reading(Identity("c", NodeRole.CUSTOMER, 9)))
+    customer = scraped(Metrics.page, reading(NodeIdentity("c", NodeRole.CUSTOMER, 9)))
     assert "isocast_token_passes" not in customer
     assert "isocast_gaps_seen" in customer
     receiver = scraped(Metrics.page, reading())
@@ -186,12 +186,12 @@ def test_what_does_not_apply_to_a_role_is_absent() -> None:
 
 def test_names_that_need_it_are_escaped() -> None:
     odd = 'a"b\\c\nd'
-    families = scraped(Metrics.page, reading(Identity(odd, NodeRole.CUSTOMER, 9)))
+    families = scraped(Metrics.page, reading(NodeIdentity(odd, NodeRole.CUSTOMER, 9)))
     assert families["isocast_ready"].samples[0].labels["node"] == odd
 
 
 def test_nodes_of_one_process_share_a_scrape() -> None:
-    families = scraped(Metrics.page, reading(), reading(Identity("paris", NodeRole.PRIMARY_RECEIVER, 4)))
+    families = scraped(Metrics.page, reading(), reading(NodeIdentity("paris", NodeRole.PRIMARY_RECEIVER, 4)))
     assert [one.labels["node"] for one in families["isocast_ready"].samples] == ["london", "paris"]
 
 

@@ -12,7 +12,7 @@ from isocast.runtime.market.model import NodeRole
 from isocast.runtime.net.http import Answer
 from isocast.runtime.watch.counters import Channel, NodeCounters, NodeGauges, ReleaseMark, packet_slot
 from isocast.runtime.watch.http import StatusServer, monitor_pages
-from isocast.runtime.watch.metrics import Identity
+from isocast.runtime.watch.metrics import NodeIdentity
 from isocast.runtime.watch.status import (
     Alarms,
     Monitor,
@@ -39,7 +39,7 @@ class Node:
         self.counters = NodeCounters()
         self.gauges = replace(HEALTHY)
         self.monitor = Monitor(
-            Identity("london", role, 3, stripe=1, city="London"),
+            NodeIdentity("london", role, 3, stripe=1, city="London"),
             self.counters,
             lambda: self.gauges,
             read_peers=lambda: [PeerStatus("paris", 0.5, "127.1.0.2", "slow")],

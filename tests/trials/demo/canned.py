@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from isocast.runtime.disk.journal import Journal, Position
+from isocast.runtime.disk.journal import Journal, ReleasedPosition
 from isocast.runtime.disk.journal_reader import blocks_of
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.watch.counters import NodeGauges
@@ -93,7 +93,7 @@ def _as_heard(blocks: Sequence[ReleasedBlock], market: Market) -> list[ReleasedB
             ReleasedPacket(0, epoch, 1, token, sequence, instant, 0, sequence, 1, payload, b"", shuffle_key=key)
             for sequence, (_, _, _, payload) in enumerate(block.messages, block.first_sequence)
         ]
-        heard += blocks_of(packets, Position(), block.released_at, market.timing.release_delay_ns, 0)
+        heard += blocks_of(packets, ReleasedPosition(), block.released_at, market.timing.release_delay_ns, 0)
     return heard
 
 

@@ -55,7 +55,17 @@ from isocast.security.subscriptions import check_service, period_of, service_key
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, OfficeError, OfficeFault
 from isocast.terms.instants import SECOND
 
-__all__ = ["OPERATOR", "BoxOffice", "Enrolment", "Invoice", "OfficeKeys", "Order", "Plan", "Renewal", "Subscriber"]
+__all__ = [
+    "OPERATOR",
+    "BoxOffice",
+    "Enrolment",
+    "Invoice",
+    "OfficeKeys",
+    "OfficeOrder",
+    "OfficePlan",
+    "Renewal",
+    "Subscriber",
+]
 
 OPERATOR: Final = "operator"
 """Who acts, in the audit log, where it is not a subscriber."""
@@ -95,7 +105,7 @@ class OfficeKeys:
     """Seals what the database must not tell."""
 
 
-class Plan(NamedTuple):
+class OfficePlan(NamedTuple):
     """What is sold."""
 
     name: str
@@ -127,7 +137,7 @@ class Enrolment:
     """Opens packages; empty where it is a card number that he knows."""
 
 
-class Order(NamedTuple):
+class OfficeOrder(NamedTuple):
     """Periods of a plan for a subscriber."""
 
     id: int
@@ -211,7 +221,7 @@ class BoxOffice:
 
     # ---- plans
 
-    def set_plan(self, plan: Plan, actor: str = OPERATOR) -> Plan:
+    def set_plan(self, plan: OfficePlan, actor: str = OPERATOR) -> OfficePlan:
         """Put a plan on sale, change it, or take it off sale; orders that exist stay as they are."""
         plan = _checked_plan(plan)
         row = {**plan._asdict(), "services": " ".join(plan.services)}
@@ -221,7 +231,7 @@ class BoxOffice:
             self._audit.add(connection, self._clock(), actor, "plan", plan.name, **row)
         return plan
 
-    def plans(self, *, on_sale: bool = False) -> list[Plan]:
+    def plans(self, *, on_sale: bool = False) -> list[OfficePlan]:
         """All plans, or those that can be bought."""
         with self._database.reading() as connection:
             rows = connection.execute(select(PLANS).order_by(PLANS.c.name)).all()
@@ -361,7 +371,7 @@ class BoxOffice:
         periods: int = 1,
         renews: bool = False,
         actor: str = "",
-    ) -> Order:
+    ) -> OfficeOrder:
         """Buy periods of a plan from now on, or from the end of what is bought; the same key buys once.
 
         `instrument`: the payment provider's word; left out, the one used last. OfficeError of kind DECLINED if it is
@@ -442,7 +452,7 @@ class BoxOffice:
         mine = and_(ORDERS.c.subscriber == subscriber, ORDERS.c.plan == plan, ORDERS.c.state.in_(_COVERING))
         return int(connection.execute(select(ends).where(mine)).scalar() or 0)
 
-    def _charged(self, row: Row[Any], name: str, *, renews: bool, actor: str) -> Order:
+    def _charged(self, row: Row[Any], name: str, *, renews: bool, actor: str) -> OfficeOrder:
         """An order with its money; no transaction is open while the provider is asked."""
         if row.state != "pending":
             return self._order(row)
@@ -457,7 +467,7 @@ class BoxOffice:
         """Under which the provider knows an order: no other office's."""
         return f"isocast/{self._keys.market.hex()[:16]}/{order}"
 
-    def _settled(self, number: int, name: str, charge: Charge | None, *, renews: bool, actor: str) -> Order:
+    def _settled(self, number: int, name: str, charge: Charge | None, *, renews: bool, actor: str) -> OfficeOrder:
         """Write down what the provider said; once, whoever comes first."""
         state = "void" if charge is None else "paid" if charge.accepted else "declined"
         now = self._clock()
@@ -484,7 +494,7 @@ class BoxOffice:
         row = {"number": number, "order": order.id, "issued_ns": now, "text": text}
         connection.execute(insert(INVOICES), [row])
 
-    def settle(self, name: str | None = None) -> list[Order]:
+    def settle(self, name: str | None = None) -> list[OfficeOrder]:
         """Ask the provider about orders, of one subscriber or all, that a crash left pending: each is paid, or not."""
         joined = select(ORDERS, SUBSCRIBERS.c.name.label("buyer")).join_from(
             ORDERS, SUBSCRIBERS, ORDERS.c.subscriber == SUBSCRIBERS.c.id
@@ -500,7 +510,7 @@ class BoxOffice:
                 settled.append(self._settled(row.id, row.buyer, charge, renews=renews, actor=OPERATOR))
         return settled
 
-    def orders(self, name: str | None = None) -> list[Order]:
+    def orders(self, name: str | None = None) -> list[OfficeOrder]:
         """All orders, or those of one subscriber, the newest first."""
         with self._database.reading() as connection:
             query = select(ORDERS).order_by(ORDERS.c.id.desc())
@@ -517,11 +527,11 @@ class BoxOffice:
                 query = query.where(ORDERS.c.subscriber == self._named(connection, name).id)
             return [Invoice(*row) for row in connection.execute(query)]
 
-    def _order(self, row: Row[Any]) -> Order:
+    def _order(self, row: Row[Any]) -> OfficeOrder:
         begins, ends = row.first_period * self.length_ns, (row.first_period + row.periods) * self.length_ns
         services = tuple(row.services.split())
         what = (row.first_period, row.periods, row.amount, row.currency, row.state, row.created_ns)
-        return Order(row.id, row.subscriber, row.plan, services, *what, begins, ends)
+        return OfficeOrder(row.id, row.subscriber, row.plan, services, *what, begins, ends)
 
     # ---- renewals
 
@@ -656,8 +666,8 @@ def _digest(token: str) -> str:
     return sha256(token.encode(errors="replace")).hexdigest()
 
 
-def _plan(row: Row[Any]) -> Plan:
-    return Plan(row.name, row.title, tuple(row.services.split()), row.price, row.currency, row.on_sale)
+def _plan(row: Row[Any]) -> OfficePlan:
+    return OfficePlan(row.name, row.title, tuple(row.services.split()), row.price, row.currency, row.on_sale)
 
 
 def _subscriber(row: Row[Any]) -> Subscriber:
@@ -671,7 +681,7 @@ def _checked(check: Callable[..., str], *what: object) -> str:
         raise OfficeError(OfficeFault.BAD_REQUEST, str(error)) from None
 
 
-def _checked_plan(plan: Plan) -> Plan:
+def _checked_plan(plan: OfficePlan) -> OfficePlan:
     _checked(check_name, plan.name, "a plan", _PLAN_BYTES_MAX)
     _checked(check_name, plan.title, "a plan's title", _TITLE_BYTES_MAX)
     services = tuple(dict.fromkeys(_checked(check_service, service) for service in plan.services))

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from secrets import token_urlsafe
 from urllib.parse import parse_qs, quote
 
-from isocast.runtime.box_office.office import Plan, Subscriber
+from isocast.runtime.box_office.office import OfficePlan, Subscriber
 from isocast.runtime.box_office.payments import TEST_ACCEPTED, TEST_DECLINED
 from isocast.runtime.box_office.service import STATUSES, OfficeService
 from isocast.runtime.net.http import Answer, Request
@@ -191,7 +191,7 @@ def _table(headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return f"<table><tr>{head}{body}</table>"
 
 
-def _plans_table(plans: list[Plan]) -> str:
+def _plans_table(plans: list[OfficePlan]) -> str:
     if not plans:
         return "<p>Nothing is on sale now.</p>"
     rows = [
@@ -200,7 +200,7 @@ def _plans_table(plans: list[Plan]) -> str:
     return "<h2>Plans</h2>" + _table(("plan", "services", "price of a period"), rows)
 
 
-def _account_page(account: Mapping[str, object], plans: list[Plan], mark: str) -> str:
+def _account_page(account: Mapping[str, object], plans: list[OfficePlan], mark: str) -> str:
     orders: list[dict[str, object]] = account["orders"]  # type: ignore[assignment]
     standing: list[str] = account["renewed_plans"]  # type: ignore[assignment]
     until = int(str(account["paid_until_ns"]))
@@ -230,7 +230,7 @@ def _account_page(account: Mapping[str, object], plans: list[Plan], mark: str) -
     return "".join(parts)
 
 
-def _buying(plan: Plan, hidden: str) -> str:
+def _buying(plan: OfficePlan, hidden: str) -> str:
     # The key is of this page: sent twice, by a second click or a reload, the form buys once.
     key = f"page/{token_urlsafe(12)}"
     return (

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs
 
-from isocast.runtime.box_office.office import OPERATOR, BoxOffice, Order, Plan, Subscriber
+from isocast.runtime.box_office.office import OPERATOR, BoxOffice, OfficeOrder, OfficePlan, Subscriber
 from isocast.runtime.net.http import Answer, Request
 from isocast.runtime.net.json_service import (
     ANYONE,
@@ -186,7 +186,7 @@ class OfficeService:
         self._logins_by_account.forgive(name[:64])
         return token
 
-    def buy(self, name: str, plan: str, *, key: str, periods: int, instrument: str, renews: bool) -> Order:
+    def buy(self, name: str, plan: str, *, key: str, periods: int, instrument: str, renews: bool) -> OfficeOrder:
         """A purchase by a subscriber; OfficeError of kind LIMITED for one that tries too often."""
         if not self._orders_by_account.allows(name, self._now()):
             raise OfficeError(OfficeFault.LIMITED, "too many orders: wait five minutes")
@@ -211,7 +211,7 @@ def _refused(fault: OfficeFault, error: Exception) -> Answer:
     return json_answer({"error": fault.value, "message": str(error)}, STATUSES[fault])
 
 
-def _order(order: Order) -> dict[str, object]:
+def _order(order: OfficeOrder) -> dict[str, object]:
     return {name: value for name, value in order._asdict().items() if name != "subscriber"}
 
 
@@ -275,7 +275,7 @@ def _revoke(service: OfficeService, caller: Caller) -> object:
 
 def _set_plan(service: OfficeService, caller: Caller) -> object:
     said = {**caller.body, "services": tuple(caller.body["services"])}
-    return service.office.set_plan(Plan(**said))._asdict()
+    return service.office.set_plan(OfficePlan(**said))._asdict()
 
 
 def _account_of(service: OfficeService, caller: Caller) -> object:

@@ -36,7 +36,7 @@ from isocast.wire.journal import (
 from isocast.wire.journal_blocks import ReleasedBlock, encode_block
 from isocast.wire.journal_proofs import BlockProof
 
-__all__ = ["Journal", "JournalCounters", "Position", "prune", "released_block"]
+__all__ = ["Journal", "JournalCounters", "ReleasedPosition", "prune", "released_block"]
 
 
 # How long a journal is kept: whole segments go, oldest first, by size and by age; the newest never goes.
@@ -87,7 +87,7 @@ _NEW_SUFFIX = ".new"
 _MODE = 0o640
 
 
-class Position(NamedTuple):
+class ReleasedPosition(NamedTuple):
     """How far a site has released, as its journal's last whole block says."""
 
     released: int = 0
@@ -177,7 +177,7 @@ class Journal:
     def __init__(self, directory: Path, stripe: int, site: NodeId, settings: JournalSettings, lock: int) -> None:
         """Use `open`."""
         self.directory = directory
-        self.position = Position()
+        self.position = ReleasedPosition()
         """How far the site has released."""
         self.cut: TornEnd | None = None
         """What `open` had to cut off."""
@@ -262,7 +262,7 @@ class Journal:
             self._begin_segment(header)
         self._write(pieces, header.block_bytes)
         self._count(header)
-        self.position = Position.after(header)
+        self.position = ReleasedPosition.after(header)
 
     def sync(self) -> None:
         """Bring what was appended to the disk, where the setting asks for it: once for many blocks.
@@ -328,7 +328,7 @@ class Journal:
             if last is not None:
                 break
         if last is not None:
-            self.position = Position.after(last)
+            self.position = ReleasedPosition.after(last)
 
     def _record_delay(self) -> None:
         """Δ_A from here on; a market's file may have changed since."""

@@ -18,7 +18,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from isocast.runtime.disk.journal import Position
+from isocast.runtime.disk.journal import ReleasedPosition
 from isocast.runtime.disk.journal_segments import Segment, SegmentFile, open_segment, segment_files
 from isocast.terms.errors import JournalError, RemoteProtocolError
 from isocast.terms.ids import Epoch, NodeId
@@ -345,7 +345,11 @@ _token_of = attrgetter("epoch", "token_number", "instant", "uncertified", "shuff
 
 
 def blocks_of(
-    packets: Sequence[ReleasedPacket], position: Position, received_at: int, release_delay_ns: int, clock_bound_ns: int
+    packets: Sequence[ReleasedPacket],
+    position: ReleasedPosition,
+    received_at: int,
+    release_delay_ns: int,
+    clock_bound_ns: int,
 ) -> Iterator[ReleasedBlock]:
     """Consecutive messages as blocks, one for each token, to be appended to a journal that stands at `position`."""
     token_number, place = position.token_number, position.offset
@@ -393,5 +397,5 @@ def packets_of(
 def block_bodies(packets: Sequence[ReleasedPacket], received_at: int) -> Iterator[bytes]:
     """Consecutive messages as blocks for a door, none too long for one message there."""
     for start in range(0, len(packets), _SLICE):
-        for block in blocks_of(packets[start : start + _SLICE], Position(), received_at, 0, 0):
+        for block in blocks_of(packets[start : start + _SLICE], ReleasedPosition(), received_at, 0, 0):
             yield b"".join(encode_block(block).pieces)

@@ -42,8 +42,8 @@ __all__ = [
     "EdgeBlock",
     "EdgeCheckpoint",
     "EdgeFeed",
+    "FeedSession",
     "SessionArchive",
-    "SessionState",
     "Split",
     "read_checkpoint",
     "write_checkpoint",
@@ -251,7 +251,7 @@ _MAGIC = b"ISOEDGE1"
 _DIGEST_BYTES = 16
 
 
-class SessionState(NamedTuple):
+class FeedSession(NamedTuple):
     """Where a session stands, and what its next messages depend on."""
 
     at: int
@@ -267,7 +267,7 @@ class EdgeCheckpoint(NamedTuple):
 
     messages: int
     next_sequence: int
-    sessions: Mapping[int, SessionState]
+    sessions: Mapping[int, FeedSession]
     """By edge stripe."""
 
 
@@ -312,7 +312,7 @@ def _checkpoint(arrays: Mapping[str, npt.NDArray[Any]]) -> EdgeCheckpoint:
         own = f"{text}."
         writer = {name.removeprefix(own): array for name, array in arrays.items() if name.startswith(own)}
         lacking = counts[0] if counts else {}  # Older programs did not count it.
-        sessions[int(text)] = SessionState(at, next_number, skipped, writer, lacking)
+        sessions[int(text)] = FeedSession(at, next_number, skipped, writer, lacking)
     return EdgeCheckpoint(head["messages"], head["next_sequence"], sessions)
 
 
@@ -358,17 +358,17 @@ class _Session:
         self.place = 0, 1
         """(bytes of its file, next number) from which on it is written again after a restart."""
 
-    def state(self) -> SessionState:
+    def state(self) -> FeedSession:
         """For a checkpoint."""
         archive = self.archive
         log = self.log
-        return SessionState(archive.size, archive.next_number, log.skipped, self._writer.state(), log.lacking)
+        return FeedSession(archive.size, archive.next_number, log.skipped, self._writer.state(), log.lacking)
 
-    def fits(self, state: SessionState) -> bool:
+    def fits(self, state: FeedSession) -> bool:
         """Whether a checkpoint's state is one of this archive."""
         return self.archive.begins(state.next_number, state.at)
 
-    def restore(self, state: SessionState) -> None:
+    def restore(self, state: FeedSession) -> None:
         """Go on from a checkpoint."""
         self.place = state.at, state.next_number
         self.log.skipped.update(state.skipped)

@@ -44,7 +44,7 @@ from isocast.runtime.watch.counters import NodeCounters, NodeGauges
 from isocast.runtime.watch.http import StatusServer, monitor_pages
 from isocast.runtime.watch.logs import get_log, is_watched, notify
 from isocast.runtime.watch.measurements import Measurements, TokenEar
-from isocast.runtime.watch.metrics import Identity
+from isocast.runtime.watch.metrics import NodeIdentity
 from isocast.runtime.watch.status import Monitor
 from isocast.security.door_identities import DoorHand
 from isocast.security.signing import IdentitySigner, RosterVerifier
@@ -277,7 +277,7 @@ class NodeProcess:
         self.each_second: Callable[[], None] = lambda: None
         self._log = get_log(node=plan.name, role=plan.role.value)
         self._opened = AsyncExitStack()
-        identity = Identity(
+        identity = NodeIdentity(
             name=plan.name,
             role=plan.role,
             node_id=plan.node,

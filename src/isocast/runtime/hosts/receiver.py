@@ -43,7 +43,7 @@ from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.receiver import Receiver
 from isocast.ring.settings import Schedule, StartPolicy
 from isocast.ring.storage import SiteState
-from isocast.runtime.disk.journal import Journal, Position, released_block
+from isocast.runtime.disk.journal import Journal, ReleasedPosition, released_block
 from isocast.runtime.disk.journal_verify import set_aside_end
 from isocast.runtime.disk.journal_vouchers import Vouchers
 from isocast.runtime.disk.site_store import SiteStore, open_site_store, site_secret
@@ -106,7 +106,7 @@ def group_plan(market: Market) -> GroupPlan:
     return GroupPlan.below(parents, backups, distance)
 
 
-def _is_cut_off(position: Position, state: SiteState) -> bool:
+def _is_cut_off(position: ReleasedPosition, state: SiteState) -> bool:
     """Whether a journal ends with a token that its site's log has not, but perhaps another of that number.
 
     A ring began behind what was released here, and nothing of its own is out yet: the number says nothing of its log.

@@ -59,8 +59,8 @@ from isocast.wire.signing import SignedKind
 __all__ = [
     "VALID_NS",
     "IdentityRequest",
+    "RosterSigner",
     "RosterWish",
-    "Signer",
     "certified",
     "certify",
     "lists_everybody",
@@ -90,7 +90,7 @@ _NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Signer:
+class RosterSigner:
     """Who must have an identity."""
 
     name: str
@@ -100,17 +100,17 @@ class Signer:
 
 
 _PEOPLE = (
-    Signer("operator", OPERATOR, RosterRole.OPERATOR, ()),
-    Signer("box-office", BOX_OFFICE, RosterRole.BOX_OFFICE, ()),
+    RosterSigner("operator", OPERATOR, RosterRole.OPERATOR, ()),
+    RosterSigner("box-office", BOX_OFFICE, RosterRole.BOX_OFFICE, ()),
 )
 
 
-def signers(market: Market) -> tuple[Signer, ...]:
+def signers(market: Market) -> tuple[RosterSigner, ...]:
     """Every node of the market but its customers, its operators and the box office; by id."""
     whole = market.whole or market
     people = {person.name: person for person in _PEOPLE}
     for name in [name for floor in whole.floors for name in floor.correctors]:
-        people.setdefault(name, Signer(name, operator_id(name), RosterRole.OPERATOR, ()))
+        people.setdefault(name, RosterSigner(name, operator_id(name), RosterRole.OPERATOR, ()))
     found = dict(people)
     for plan in whole.nodes:
         if plan.role is NodeRole.CUSTOMER:
@@ -119,7 +119,7 @@ def signers(market: Market) -> tuple[Signer, ...]:
             rule = f"{plan.origin} is the name of somebody who signs and is no node: give the node another"
             raise ConfigurationError(market.file, f"nodes.{plan.origin}", rule)
         stripes = tuple([process.stripe for process in whole.processes_of(plan.origin)])
-        found[plan.origin] = Signer(plan.origin, plan.node, RosterRole[plan.role.name], stripes)
+        found[plan.origin] = RosterSigner(plan.origin, plan.node, RosterRole[plan.role.name], stripes)
     return tuple(sorted(found.values(), key=lambda signer: signer.node))
 
 
@@ -178,7 +178,7 @@ def rotate_identity(market: Market, name: str) -> Identity:
     return Identity(read_secret(follower))
 
 
-def _insist_on_signer(market: Market, name: str) -> Signer:
+def _insist_on_signer(market: Market, name: str) -> RosterSigner:
     known = {signer.name: signer for signer in signers(market)}
     if name not in known:
         rule = f'nobody who signs in {market.file} has the name "{name}"{suggestion(name, known)}'
@@ -330,7 +330,7 @@ def _own_request(market: Market, name: str) -> IdentityRequest | None:
 
 
 def _member(
-    signer: Signer, known: RosterMember | None, request: IdentityRequest | None, wish: RosterWish, now_ns: int
+    signer: RosterSigner, known: RosterMember | None, request: IdentityRequest | None, wish: RosterWish, now_ns: int
 ) -> RosterMember:
     if known is not None and (request is None or request.public == known.public):
         same = replace(known, node=signer.node, role=signer.role, stripes=signer.stripes)
@@ -425,7 +425,7 @@ def lists_everybody(market: Market) -> bool:
     if not has_roster(market):
         return False
     members = load_roster(market).members
-    return [Signer(one.name, one.node, one.role, one.stripes) for one in members] == list(signers(market))
+    return [RosterSigner(one.name, one.node, one.role, one.stripes) for one in members] == list(signers(market))
 
 
 def load_root(path: Path, roster: Roster | None) -> Identity:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from isocast.runtime.watch.counters import NodeCounters
-from isocast.runtime.watch.metrics import Identity
+from isocast.runtime.watch.metrics import NodeIdentity
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
 from isocast.wire.frame import PacketKind
@@ -84,7 +84,7 @@ class Measurements:
     def __init__(
         self,
         directory: Path,
-        identity: Identity,
+        identity: NodeIdentity,
         counters: NodeCounters,
         keep_bytes: int,
         ear: TokenEar | None = None,

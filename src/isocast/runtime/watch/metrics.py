@@ -27,12 +27,12 @@ __all__ = [
     "PREFIX",
     "Channel",
     "Histogram",
-    "Identity",
     "Metric",
     "MetricType",
     "Metrics",
     "NodeCounters",
     "NodeGauges",
+    "NodeIdentity",
     "NodeReading",
     "gauges_from",
     "packet_slot",
@@ -53,7 +53,7 @@ MODES = {"sealed": 0, "normal": 1, "catchup": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class NodeIdentity:
     """Who a node is: what its labels and log lines say."""
 
     name: str
@@ -67,7 +67,7 @@ class Identity:
 class NodeReading:
     """Everything that the metrics of one node are made of, at one moment."""
 
-    identity: Identity
+    identity: NodeIdentity
     counters: NodeCounters
     gauges: NodeGauges
     started_s: float = 0.0
@@ -548,7 +548,7 @@ def _series(row: Metric, labels: Mapping[str, str], value: MetricValue) -> Itera
             yield _sample(row.full_name, labels, value)
 
 
-def _labels(who: Identity) -> dict[str, str]:
+def _labels(who: NodeIdentity) -> dict[str, str]:
     return dict(zip(LABELS, (who.name, who.role.value, str(who.stripe)), strict=True))
 
 

@@ -23,7 +23,7 @@ from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.market.tls_files import read_status_token
 from isocast.runtime.net.tls import client_tls, tls_trouble
 from isocast.runtime.watch.counters import Channel, Histogram, NodeCounters, NodeGauges, ReleaseMark, packet_slot
-from isocast.runtime.watch.metrics import Identity, Metrics, NodeReading, totals_of
+from isocast.runtime.watch.metrics import Metrics, NodeIdentity, NodeReading, totals_of
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import counted
@@ -289,7 +289,7 @@ class Monitor:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: NodeIdentity,
         counters: NodeCounters,
         read_gauges: Callable[[], NodeGauges],
         *,
