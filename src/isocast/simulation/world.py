@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 from isocast.checks.facts import (
     Collected,
@@ -323,6 +323,30 @@ class FloorOfWorld(Protocol):
         """Of each of these sites, and of a customer as 0: how many trades were made, how many confirmed."""
 
 
+def _settings(scenario: Scenario) -> RingSettings:
+    return RingSettings(
+        scenario.timing,
+        order=OrderRule(scenario.order_in_token),
+        window=scenario.window,
+        batch_max=scenario.batch_max,
+        release_rate=scenario.release_rate,
+        stall_tokens=scenario.stall_tokens,
+        policy=StartPolicy(scenario.policy),
+        start_wait_ns=scenario.start_wait_ns,
+    )
+
+
+def _links(scenario: Scenario) -> LinkModel:
+    return LinkModel(
+        scenario.loss,
+        scenario.loss_model == "tree",
+        scenario.jitter_ns,
+        scenario.duplicate,
+        scenario.bandwidth_bps,
+        scenario.edge_loss,
+    )
+
+
 class World:
     """One market. `agenda.run(until)` lets it live."""
 
@@ -344,25 +368,8 @@ class World:
         self.verifier = KeyedVerifier(seed)
         self.tamper: Callable[[SimulatedHost, Packet, tuple[NodeId, ...]], bool] | None = None
         """Sends something else in the place of a multicast, where a member lies; whether it did."""
-        self.settings = RingSettings(
-            scenario.timing,
-            order=OrderRule(scenario.order_in_token),
-            window=scenario.window,
-            batch_max=scenario.batch_max,
-            release_rate=scenario.release_rate,
-            stall_tokens=scenario.stall_tokens,
-            policy=StartPolicy(scenario.policy),
-            start_wait_ns=scenario.start_wait_ns,
-        )
-        model = LinkModel(
-            scenario.loss,
-            scenario.loss_model == "tree",
-            scenario.jitter_ns,
-            scenario.duplicate,
-            scenario.bandwidth_bps,
-            scenario.edge_loss,
-        )
-        self.network = Network(self.agenda, seed, model, delays(scenario), branch_of(scenario))
+        self.settings = _settings(scenario)
+        self.network = Network(self.agenda, seed, _links(scenario), delays(scenario), branch_of(scenario))
         self.hosts: dict[NodeId, SimulatedHost] = {}
         self.rosters: Rosters | None = None
         """Where they change; elsewhere there is one, which everybody has."""
@@ -380,7 +387,28 @@ class World:
         self.rings: list[NewRing] = []
         """Every ring decided, in order."""
         self._audience: dict[type, tuple[NodeId, ...]] = {}
-        self._performers = {
+        self._perform_by = self._performers()
+        self._passed: dict[tuple[NodeId, NodeId], SecondaryToken] = {}
+        self._burst: _Burst | None = None
+        self._submitted: dict[NodeId, tuple[int, bytes]] = {}
+        for site in self.all_sites:
+            self.add(site)
+        for number in range(1, scenario.servers + 1):
+            self.add(server_id(number))
+        for number in range(1, scenario.sources + 1):
+            self.add(source_id(number))
+        self._present: dict[NodeId, NodeId] = {}
+        """Under which id a source runs that lost its outbox."""
+        self._taken: list[bytes] = []
+        """Keys that a source has accepted of what it is being given."""
+        self.edge: EdgeOfWorld | None = None
+        """Set by the maker of a world that has one."""
+        self.floor: FloorOfWorld | None = None
+        """Likewise."""
+
+    def _performers(self) -> dict[type, Callable[[SimulatedHost, Any], None]]:
+        """By the type of an effect of a node of the ring: what does it."""
+        return {
             Multicast: self._multicast,
             Unicast: self.unicast,
             Persist: self._persist,
@@ -400,23 +428,6 @@ class World:
             **dict.fromkeys(LAYER_EFFECTS, self._below),
             **dict.fromkeys(CHANGE_EFFECTS, self._changed),
         }
-        self._passed: dict[tuple[NodeId, NodeId], SecondaryToken] = {}
-        self._burst: _Burst | None = None
-        self._submitted: dict[NodeId, tuple[int, bytes]] = {}
-        for site in self.all_sites:
-            self.add(site)
-        for number in range(1, scenario.servers + 1):
-            self.add(server_id(number))
-        for number in range(1, scenario.sources + 1):
-            self.add(source_id(number))
-        self._present: dict[NodeId, NodeId] = {}
-        """Under which id a source runs that lost its outbox."""
-        self._taken: list[bytes] = []
-        """Keys that a source has accepted of what it is being given."""
-        self.edge: EdgeOfWorld | None = None
-        """Set by whoever makes a world that has one."""
-        self.floor: FloorOfWorld | None = None
-        """Likewise."""
 
     # Nodes --------------------------------------------------------------------------------------
 
@@ -577,7 +588,7 @@ class World:
     # Effects ------------------------------------------------------------------------------------
 
     def _perform(self, host: SimulatedHost, effect: object) -> None:
-        self._performers[type(effect)](host, effect)  # type: ignore[operator]
+        self._perform_by[type(effect)](host, effect)
 
     def _multicast(self, host: SimulatedHost, effect: Multicast) -> None:
         packet = effect.packet
