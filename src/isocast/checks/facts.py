@@ -101,7 +101,7 @@ class Sealed(NamedTuple):
     source: NodeId
     number: int
     link: bytes
-    """Of the key chain: whoever has it, or a later one of the chain, opens the message."""
+    """Of the key chain: it, or any later link of the chain, opens the message."""
 
 
 class Disclosed(NamedTuple):
@@ -743,7 +743,7 @@ Fact: TypeAlias = (
 
 
 VIOLATIONS_MAX = 100
-"""Violations kept in all: whoever reads them stops long before."""
+"""Violations kept in all: more than anybody reads."""
 PER_PROPERTY_MAX = 10
 """Violations kept of one property: the first ones say why, the rest only how often."""
 

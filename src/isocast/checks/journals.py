@@ -60,7 +60,7 @@ class FaultKind(StrEnum):
     """What can be wrong with a journal."""
 
     DAMAGE = "damage"
-    """A checksum is wrong, a block is no block, or a segment ends within one: told by whoever reads the bytes."""
+    """A checksum is wrong, a block is no block, or a segment ends within one: reported by the reader of the bytes."""
     GAP = "gap"
     """Sequences are missing."""
     OVERLAP = "overlap"

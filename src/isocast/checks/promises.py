@@ -353,7 +353,7 @@ class Tokens:
             return
         for member in epoch.members:
             site = self._view.site(member)
-            # Where a majority stands behind it, whoever goes on to another epoch takes it there.
+            # Where a majority stands behind it, every site that goes on to another epoch takes it there.
             lost = epoch.left.get(member, 0) >= floor and self._view.may_lose(epoch)
             if not site.forgot and not site.shares(sender, floor) and not lost:
                 text = f"{what} in a ring of {epoch.size}, but {describe(member)} holds {site.real} and not {floor}"

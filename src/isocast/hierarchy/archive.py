@@ -380,7 +380,7 @@ class Answers:
             turn = self._turn(customer, account, min(total, room, self.limits.quantum), now)
             pieces.extend(turn)
             if sum([piece.last - piece.first + 1 for piece in turn]) == room:
-                # Its share is used up: whoever asks again at once is given little at a time.
+                # Its share is used up: a customer that asks again at once is given little at a time.
                 named.extend(self._name(customer, account, now))
             if account.pending:
                 self._turns.append(customer)

@@ -428,7 +428,7 @@ class Newest:
             return
         arbitration.out.extend(arbitration.lines.refute(snapshot.next_sequence - 1, now))
         if self.top - snapshot.next_sequence > self._settings.hold_max and self._disputed >= _DISPUTED_TICKS:
-            # Neither the other lines nor a server know of what we followed: whoever sent it lied.
+            # Neither the other lines nor a server know of what we followed: its sender lied.
             self.table = self.table_class(self._settings.stripe, self._settings.keys_max)
             self.gaps.clear()
             self.top, self._since = 0, 0

@@ -148,7 +148,7 @@ class SecondaryRecovery(Recovery):
         silent = self._support.move_on(now)
         self.behind = self.behind or self._support.last_resort
         for attempts in self._attempts.values():
-            # Whoever comes next has not been silent about anything.
+            # The next site to be asked has not been silent yet.
             attempts.made = 0
         return silent
 

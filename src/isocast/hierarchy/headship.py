@@ -115,7 +115,7 @@ class GroupPlan:
             return found
         load: Counter[NodeId] = Counter()
         homeless: list[Group] = []
-        # Those of the file first, then backups: whoever is left is spread over what they leave.
+        # Heads of the file first, then backups: the remaining groups are spread over the remaining sites.
         for group in self._top:
             head = group.head if group.head in ring else _backup(group, ring)
             if head is None:

@@ -213,7 +213,7 @@ class CustomerLines:
                 line.since, line.silent, line.late = now, False, False
         for line in self.main:
             line.left = True
-        # In place: whoever chooses among them looks at the same list.
+        # In place: the choice among lines reads the same list.
         self.main[:] = [self.by_owner[owner] for owner in owners]
         for line in self.main:
             line.left = False

@@ -57,7 +57,7 @@ class Tally:
         self._lag = -(-(timing.release_delay_ns + timing.late_ns) // timing.token_period_ns)
         self._since = 0
         self._counted_from = 0
-        """Whoever is silent since this token is waited for from here on."""
+        """Members that are silent since this token are waited for again from it on."""
         self._was_away = False
         self._claimed = 0
         """What may have been dropped on this site's word, in this epoch."""

@@ -200,7 +200,7 @@ class _NumbersReader(DataSourceReader):
 ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
 """Arrow checks each access of each value, twice: a tenth of the CPU time of reading. What it reads is pyarrow's."""
 LOG = "ISOCAST_SPARK_LOG"
-"""A level of Spark's log, for whoever wants to see more than its errors."""
+"""A level of Spark's log, to see more than its errors."""
 
 _LEVELS = ("off", "fatal", "error", "warn", "info", "debug", "trace")
 _LOG_FILE = Path(__file__).with_name("spark_log.properties")
@@ -269,7 +269,7 @@ def spark_session(
     builder = SparkSession.builder.appName(app).master(chosen)
     scratch = new_directory("spark")
     given = settings or {}
-    # By this key options of whoever calls follow ours and do not replace them.
+    # By this key the caller's options follow ours and do not replace them.
     java = jvm_options(home, given.get("spark.driver.extraJavaOptions", ""))
     java += f" -XX:-UsePerfData {shlex.quote(f'-Djava.io.tmpdir={scratch}')}"  # Nothing of it stays elsewhere.
     options = {

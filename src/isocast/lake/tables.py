@@ -351,7 +351,7 @@ class LakeTable:
             self._append(version, entry)
             state = TableState(self.path, self.keys, version, tuple(files), schema)
             self._mirror.publish(state, FileChange(added, removed, compacts))
-            # Files that go, go last: whoever reads by another format's log still finds what it lists.
+            # Files are removed last: readers of another format's log still find what it lists.
             for path in expired if self._is_listed else gone:
                 (self.path / path).unlink(missing_ok=True)
             for path in expired:

@@ -309,7 +309,7 @@ class SecondaryReceiver:
             return
         if not is_voted(ring, receiver.notary, receiver.settings.policy):
             return
-        # Whoever heads the group on that ring is asked for what lies before it.
+        # The head of the group on that ring is asked for what lies before it.
         self.allegiance.turn(ring.ring)
         following.on_new_ring(ring, now)
 

@@ -216,7 +216,7 @@ class Member:
             return self._reconcile(now)
         if self._joining is not None:
             return self._join(self._joining, now)
-        # No ring, no ballot: a site that just came up asks whoever knows.
+        # No ring, no ballot: a site that just came up asks the servers.
         self._next_at = now + self._timing.retry_ns
         return [RingSuspected(self._receiver.held, self._receiver.site, Suspicion.LOST)]
 

@@ -228,7 +228,7 @@ class Judging:
         if self.ring is not None and suspect.epoch < current and suspect.promised <= current and not stranded:
             self._tell(suspect.sender, self.ring, now)
             if self._stage is Stage.IDLE and self.notary.is_outdated(self.ring):
-                # Whoever has the roster of today refuses a ring of yesterday's: it takes one that is formed anew.
+                # Sites with the newest roster refuse a ring signed under an older one: form it anew.
                 self._wait(now)
             return
         decisive = suspect.reason in _DECISIVE
@@ -379,7 +379,7 @@ class Judging:
         if self._leaver is not None:
             self._parting.in_vain = self._parting.in_vain + 1 if self._leaver in ring.ring else 0
             self._leaver = None
-        # The ring may have been formed for another reason: whoever is to leave it need not wait for that.
+        # The ring may have been formed for another reason: then a site that is to leave need not wait.
         self._parting.not_before = start + (self._pause(ring, self._parting.in_vain) if same else 0)
 
     def _pause(self, ring: NewRing, in_vain: int) -> int:
@@ -658,7 +658,7 @@ class ReformationServer(Judging):
         self._bear(token.epoch)
         known = self.ring.ballot if self.ring else NO_EPOCH
         if token.epoch > known and not self._asked_at <= now < self._asked_at + self._timing.retry_ns:
-            # We missed its NEWRING: whoever is on it answers a request of an old epoch with the ring.
+            # We missed its NEWRING: members answer a request of an old epoch with the ring.
             self._asked_at = now
             request = Nack(self._stripe, known, self.server, 0, has_token=False, parts_held=0, listed=())
             self._out.append(Unicast(token.sender, request))
@@ -724,7 +724,7 @@ class ReformationServer(Judging):
             return
         ballot.attempts += 1
         self._out.append(Multicast(self._invite(ballot.epoch)))
-        # The first invitation goes out twice: whoever misses it would come too late for the ring.
+        # The first invitation goes out twice: a site that missed it would come too late for the ring.
         again = ballot.attempts == 1 and not ballot.repeated
         ballot.attempts -= again
         ballot.repeated = True

@@ -71,7 +71,7 @@ class Court:
     def __init__(self, notary: Notary) -> None:
         """Nobody is convicted."""
         self.convicted: dict[NodeId, None] = {}
-        """Whoever broke a promise, for good."""
+        """Sites that broke a promise; for good."""
         self._notary = notary
 
     def weigh(self, first: Token | Receipt, second: Token | Receipt) -> Evidence | None:

@@ -51,7 +51,7 @@ NO_LINK = b""
 _LINKS_HEARD = 64
 """Links of one source that wait for a token; the oldest gives way."""
 _LINKS_TRIED = 4
-"""Links of one number that wait for its message: whoever forges some keeps nobody but itself waiting."""
+"""Links of one number that wait for its message: forged links delay nobody but their sender."""
 _SOURCES_HEARD = 4_096
 _CHAINS_SHOWN = 8
 """Chains that a source goes back at most: more numbers than two tokens acknowledge of one source."""

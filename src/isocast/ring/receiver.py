@@ -628,7 +628,7 @@ class Receiver:
         if not self.notary.verifies or receipt.sender in self.court.convicted:
             return
         if self.notary.receipts and not self.notary.is_genuine(receipt):
-            return  # Whoever has the group's key could hold back every release by a word in another's name.
+            return  # Otherwise a holder of the group's key could hold back every release by receipts in others' names.
         until = now + CONTEST_ROUNDS * self.timing.retries_max * self.timing.retry_ns
         if now >= self._contested.setdefault(receipt.held, until):
             return

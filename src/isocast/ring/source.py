@@ -444,7 +444,7 @@ class PrimarySource:
         if self._ring == self._epoch != NO_EPOCH:
             self._ask_at = NEVER
         elif now >= self._ask_at or self._ask_at == NEVER:
-            # Whoever is in a later epoch than a packet says answers with its ring.
+            # A site in a later epoch than the packet's answers with its ring.
             self._ask_at = now + self._timing.retry_ns
             self._out.append(Multicast(Disclose(self._stripe, self._ring, self.source, ())))
 

@@ -86,7 +86,7 @@ def grants(demand: Mapping[NodeId, int], batch_max: int) -> tuple[Grant, ...]:
     if sum(demand.values()) <= batch_max:
         return ()
     shares = fair_shares(demand, batch_max)
-    # A token carries only so many: whoever offers most is held back first.
+    # A token carries only so many: the source that offers most is held back first.
     named = sorted(shares, key=lambda source: (shares[source] - demand[source], source))[:MAX_GRANTS]
     return tuple([Grant(source, max(shares[source], 1)) for source in sorted(named) if shares[source] < demand[source]])
 

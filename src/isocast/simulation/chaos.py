@@ -73,7 +73,7 @@ def with_liar(random: Random, world: dict[str, object]) -> dict[str, object]:
     each side another sequence.
     """
     lying: dict[str, object] = {key: world[key] for key in _KEPT_AMONG_LIARS if key in world}
-    # Of three the liar and whoever believes it are a majority: there it can do most.
+    # Of three, the liar and one site that believes it are a majority: there it can do most.
     receivers = random.choice([3, max(3, min(int(str(world["receivers"])), USUAL_MOST))])
     per_token = int(str(lying["messages_per_token"]))
     lying |= {
@@ -182,7 +182,7 @@ def _with_intruder(random: Random, world: dict[str, object]) -> dict[str, object
             world |= {"signatures": "receipts", "loss": 0, "loss_model": "independent"}
             return world | {"faults": [{"kind": "slander", "at": at, "until": later(8), "sites": [site]}]}
         case "alone":
-            # No server forms a ring without the liar: whoever has proof of the lie must not count it all the same.
+            # No server forms a ring without the liar: sites with proof of the lie must not count it all the same.
             silent = {"kind": "crash", "at": at, "until": later(12), "sites": ["server1", "server2"]}
             lying = {"kind": "equivocate", "at": at, "until": later(9), "sites": [site]}
             return world | {"faults": [lying, silent]}
@@ -215,7 +215,7 @@ def _with_forger(random: Random, world: dict[str, object], site: int, at: float)
     forge, down, remove = (
         {"kind": "forge", "at": at, "until": round(at + 9 * period, 6), "sites": [site]},
         {"kind": "crash", "at": round(at + 2 * period, 6), "until": round(at + 8 * period, 6), "sites": gone},
-        # Whoever was down has no proof, and whoever has one enters no ring with the liar: its operator acts on it.
+        # Sites that were down have no proof, and sites with one enter no ring with the liar: an operator must act.
         {"kind": "remove", "at": round(at + 12 * period, 6), "sites": [site]},
     )
     return world | {"receivers": receivers, "signatures": "receipts", "faults": [forge, down, remove]}
@@ -376,7 +376,7 @@ def _plot(
             groups = [[victim, *sources[:1]], [*others, *sources[1:], *servers]]
             return [{"kind": "partition", "at": at, "until": round(at + span, 6), "groups": groups}], 0
         case 3:
-            # Halves that change sides: whoever was ahead is stale a moment later.
+            # Halves that change sides: a site that was ahead is stale a moment later.
             half = sorted(random.sample(sites, (receivers + 1) // 2))
             rest = [site for site in sites if site not in half]
             again = sorted(random.sample(sites, (receivers + 1) // 2))

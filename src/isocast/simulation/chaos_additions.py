@@ -477,7 +477,7 @@ def _head_fault(random: Random, tree: Layers) -> list[dict[str, object]]:
         case "whole group but one":
             return [{"kind": "crash", "sites": [head, *group[1:]]}]
         case _:
-            # Whoever takes the group over is cut off from it.
+            # The site that takes the group over is cut off from it.
             return [{"kind": "crash", "sites": [head]}, {"kind": "partition", "groups": [[tree.backup(one)], group]}]
 
 

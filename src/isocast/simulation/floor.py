@@ -129,7 +129,7 @@ class FloorWorld:
         self._live: list[tuple[int, int]] = []
         """Orders that a trader may want to cancel: id and account."""
         self.customer: ConfirmationFollower | None = None
-        """Follows whoever releases first, where everybody releases the same."""
+        """Follows the first site to release, where all release the same."""
         if not world.scenario.may_diverge and world.settings.timing.gate is not Gate.TIMED:
             self.customer = ConfirmationFollower(FloorFollower(CODE))
         self._heard = 0

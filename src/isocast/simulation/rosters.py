@@ -115,7 +115,7 @@ class Rosters:
     def signer(self, node: NodeId) -> IdentitySigner:
         """Signs as a node, with all keys that it was given: the roster says which of them counts."""
         own = without_incarnation(node)
-        # Whoever comes later has a key that nobody lists.
+        # A node that joins later has a key that no roster lists.
         first = self._keys[own][0] if own in self._keys else self._new_key(own)
         return IdentitySigner(first, self.chain[0].market, self.book(node), self._followers.setdefault(node, []))
 

@@ -23,9 +23,9 @@ HEARTBEAT_NS = SECOND
 END_TIMES = 30
 """How often the end of a session is said, a second apart."""
 LATE_NS = 10 * SECOND
-"""What was due longer ago is not sent any more: whoever lacks it asks."""
+"""What was due longer ago is not sent any more: customers that lack it ask for repairs."""
 _PROOFS_MAX = 64
-"""Bounds: proofs of one stripe that wait for room; the oldest give way, and whoever lacks one asks."""
+"""Bounds: proofs of one stripe that wait for room; the oldest give way, and customers ask for what they lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class SenderCounts:
     ends: int = 0
     proofs: int = 0
     not_sent: int = 0
-    """Packets that were due too long ago, or that the network did not take: whoever lacks them asks."""
+    """Packets that were due too long ago, or that the network did not take: customers that lack them ask."""
     not_sent_messages: int = 0
     """Their messages."""
     held: int = 0

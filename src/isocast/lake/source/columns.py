@@ -334,7 +334,7 @@ def _batches(part: Part, schema: pa.Schema, faults: SourceFaults, wanted: Words 
     except RemoteProtocolError as reason:
         blocks = len(part.chunk.starts)
         if blocks == 1:
-            # Its checksum is right, so whoever wrote it meant it: no other journal is asked.
+            # Its checksum is right, so its writer meant it: no other journal is asked.
             faults.lost(_damage(part.chunk, 0, str(reason)))
             return
         for place in range(blocks):

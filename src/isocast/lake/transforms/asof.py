@@ -201,7 +201,7 @@ def _codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[_Integers]:
         column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
         coded = column.combine_chunks().dictionary_encode()
         coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
-        # NULL is a value of its own here; whoever compares leaves it out.
+        # NULL is a value of its own here; comparisons leave it out.
         indices = coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
         total = total * (len(coded.dictionary) + 1) + indices
         # Numbers close up again, so that many columns do not overflow.

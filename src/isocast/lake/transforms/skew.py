@@ -39,7 +39,7 @@ MESSAGE_COLUMNS = (
     "clock_bound_ns",
     "fetched",
 )
-"""What these steps need of `released`: whoever reads no more reads faster."""
+"""The columns of `released` that these steps need: reading no others is faster."""
 _ACCURACY = 100_000
 """An error of one in so many ranks."""
 _CURVE_STEPS = 200

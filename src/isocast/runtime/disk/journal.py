@@ -72,7 +72,7 @@ def _write_down(directory: Path, first: SegmentFile, *, sync: bool) -> None:
     try:
         record = read_record(directory, first.stripe, first.site) or JournalRecord()
     except JournalError:
-        record = JournalRecord()  # Whoever reads the journal says that it is damaged; disks must not fill up for that.
+        record = JournalRecord()  # Readers report the damage; disks must not fill up for it.
     record = record.beginning(first.first_sequence, Beginning.RETENTION)
     write_record(directory, first.stripe, first.site, record, sync=sync)
 
@@ -227,7 +227,7 @@ class Journal:
 
     def close(self) -> None:
         """Let go of segment and lock, everything as durable as the setting says."""
-        with suppress(JournalFull):  # Whoever opens it again looks at what is there.
+        with suppress(JournalFull):  # Opening it again repairs what is there.
             self.sync()
         for fd in (self._fd, self._lock):
             if fd >= 0:

@@ -50,7 +50,7 @@ class Vouchers:
         while len(self._recent) > _RECENT:
             del self._recent[next(iter(self._recent))]
         if token.control and token.signature:
-            # It may change U, so whoever counts votes needs it, with messages or without.
+            # It may change U, so counting votes needs it, with messages or without.
             self._owe(token)
         if self._tip and token.prev_digest == self._tip:
             self._owe(token)

@@ -210,7 +210,7 @@ _INCOMPLETE = (Past.DOUBTFUL, Past.SHORT)
 _SNAPSHOT_TOKENS = 256
 """Stable tokens after which a snapshot is written: what a restart reads beyond what it needs."""
 _KEPT_TOKENS = 16
-"""Tokens that stay however large they are: whoever takes a checkpoint over needs what came after it."""
+"""Tokens that stay however large they are: a site that takes a checkpoint over needs what came after it."""
 _SNAPSHOT_SHARE = 8
 """Or this part of a segment's bytes, for tokens that are large."""
 

@@ -74,7 +74,7 @@ class GatewayCounts(DeskCounts):
     sent_late: int = 0
     """ITCH messages that left later."""
     not_sent: int = 0
-    """ITCH messages that are archived and were not multicast: whoever lacks them asks."""
+    """ITCH messages that are archived and were not multicast: customers that lack them ask."""
     not_sent_why: dict[str, int] = field(default_factory=dict)
     """The same by reason."""
     latest_ns: int = 0

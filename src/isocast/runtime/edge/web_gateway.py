@@ -325,7 +325,7 @@ class WebCounts:
 
     events: int = 0
     opaque: int = 0
-    """Opaque messages, whoever wanted them."""
+    """Opaque messages, wanted or not."""
     clients: int = 0
     """That ever came."""
     refused: int = 0

@@ -65,7 +65,7 @@ class Driver(Generic[Event_contra, HostEffect_contra]):
         self.clock_judged: Callable[[ClockStatus], None] | None = None
         """Told when the clock is found outside its bound, or within it again."""
         self.heard: Callable[[Sequence[object], int], None] | None = None
-        """Told of all packets before the machine is: for whoever measures the network."""
+        """Told of all packets before the machine is: for measurements of the network."""
         self.behind_ns = 0
         """How late the present step is against the instant that was armed: so long the process did not get to run."""
         self._trusted = True
@@ -202,7 +202,7 @@ class Driver(Generic[Event_contra, HostEffect_contra]):
 
     def _run(self, events: Sequence[Event_contra | DriverInput]) -> None:
         if not self._running:
-            return  # Whoever called before us has failed.
+            return  # An earlier call has failed.
         if self.clock.jumped():
             # A clock set forward would make everything due at once: the machine is told before it looks at the time.
             events = (*self._judged(), *events)

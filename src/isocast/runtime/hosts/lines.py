@@ -129,7 +129,7 @@ class LineSpeaking:
     def _keep(self, effect: KeepLines, now: int) -> None:
         self._store.keep(effect.state)
         if effect.state.settled is not None and self._spoken is None:
-            # Whoever knows no plan yet listens to the group of our number.
+            # Listeners that know no plan yet listen to the group of our number.
             self._home_until = now + self._table.drain_ns // 2
 
     def _settled(self, effect: LinesSettled, now: int) -> None:

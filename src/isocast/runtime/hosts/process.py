@@ -250,10 +250,10 @@ class RoleHost(Host[Any], Protocol):
 
 
 RESTART = 75
-"""The exit code of a node that an operator asked to start anew: whoever supervises it does so."""
+"""The exit code of a node that an operator asked to start anew: its supervisor does so."""
 _TICK_S = 1.0
 _STOP_S = 60.0
-"""From a signal to a forced end: whoever supervises a node is less patient."""
+"""From a signal to a forced end; supervisors are less patient."""
 _LAST_WORD_S = 0.05
 """For the answer to an operator who asks a node to end."""
 _EAGER_TICK_S = 0.05

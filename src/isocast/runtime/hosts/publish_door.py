@@ -104,7 +104,7 @@ class PublishDoor(Door):
             try:
                 labels = await self._publish(message.batches)
             except SourceStopsError:
-                # A refusal would be final; whoever is hung up on comes again, with the same keys.
+                # A refusal would be final; a client that is disconnected comes again, with the same keys.
                 return
             except PublishError as reason:
                 await guest.send(Refused(str(reason)))

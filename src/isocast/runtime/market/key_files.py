@@ -288,7 +288,7 @@ class MarketKeys:
     book: RosterBook | None = field(default=None, repr=False)
     """Who is who, and who was revoked: it changes while the node runs. None where nobody signs."""
     region: SecretKey | None = None
-    """What the keys of lines are derived from; None for whoever does not seal."""
+    """What the keys of lines are derived from; None for a node that does not seal."""
     subscription: Subscription | None = field(default=None, repr=False)
     """What a customer bought; None where nothing is sold."""
 

@@ -179,7 +179,7 @@ class JournalSettings:
     keep_seconds: int = 0
     """Segments go when their newest block is older; 0 keeps everything."""
     release_delay_ns: int = 0
-    """Δ_A, which the journal's record keeps for whoever judges it; 0: nothing is said."""
+    """Δ_A, which the journal's record keeps for audits; 0: nothing is said."""
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -40,7 +40,7 @@ __all__ = ["ADDRESSES_MAX", "LOUD", "ON_A_LINE", "Channels", "LineOutlet", "Node
 
 
 class Seals(Protocol):
-    """Whoever opens payloads of sources."""
+    """Opens payloads of sources."""
 
     def knows(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> bool:
         """Whether a payload is of a generation of seals that is known here."""
@@ -248,7 +248,7 @@ class _Ear:
     reception: Reception
     impairment: InboundImpairment | None
     only: frozenset[bytes] | None = None
-    """The senders that are within reach, as frames spell them; None: whoever is heard."""
+    """The senders that are within reach, as frames spell them; None: all that are heard."""
     budget: int = _BUDGET_BYTES
     """Bytes to read in one go."""
 
@@ -354,7 +354,7 @@ class Channels:
         plan, market = self._plan, self._market
         heard = dict.fromkeys((*plan.lines, *plan.retransmit))
         if market.network.mode == "fanout" and heard:
-            # Whoever a plan of lines brings within reach sends to the same port.
+            # Senders that a plan of lines brings within reach send to the same port.
             planned = market.coverage.enabled and plan.lines
             senders = [plan for plan in market.receivers if plan.line] if planned else []
             senders += [market.node(name) for name in heard if market.node(name) not in senders]

@@ -451,7 +451,7 @@ class LoopBell:
         stepped = abs(apart - self._apart) > _STEP_NS
         self._apart = apart
         if stepped or self._now() >= self._instant:
-            # Whoever is woken arms it again; until then it keeps hopping, to see the clock being set.
+            # Its owner arms it again when woken; until then it keeps hopping, to see the clock being set.
             self.arm(NEVER)
             self._woken(stepped)
             return

@@ -347,7 +347,7 @@ async def visit(
         async with asyncio.timeout(HANDSHAKE_S):
             return await _log_in(reader, writer, name, key, doorway)
     except BaseException as reason:
-        writer.close()  # Whoever stops waiting leaves no connection behind.
+        writer.close()  # A cancelled caller leaves no connection behind.
         if isinstance(reason, OSError | TimeoutError):
             raise DoorError(f"{address}:{port} is not a door of this market ({str(reason) or 'timed out'})") from reason
         raise
@@ -426,7 +426,7 @@ async def _read_message(reader: StreamReader, limit: int) -> bytes | None:
             raise RemoteProtocolError("the connection ended inside a message") from None
         return None
     except ConnectionResetError:
-        return None  # Whoever left did not wait for our last answer.
+        return None  # The client left without waiting for our last answer.
     if not 0 < length <= limit:
         raise RemoteProtocolError(f"a message of {length} bytes, at most {limit}")
     try:

@@ -79,7 +79,7 @@ def bought_visitor(keys: BoughtKeys) -> tuple[str, bytes] | None:
 
 
 def _bought_door_key(market: Market, keys: MarketKeys, visitor: str) -> bytes | None:
-    """That of whoever bought this; None for what is not sold."""
+    """The buyer's key; None for what is not sold."""
     service, _, number = visitor.removeprefix(_BOUGHT).partition("/")
     if keys.region is None or not market.guests.allowed or service not in (REPAIR, HISTORY):
         return None

@@ -23,18 +23,18 @@ from isocast.terms.instants import NEVER, SECOND
 __all__ = ["GRANT_MAX", "IDLE_S", "SHARES_MAX", "GuestShare", "GuestShares", "GuestVisit"]
 
 GRANT_MAX = 1_024
-"""Messages of one turn, 1.4 MB: whoever wants more asks again, behind those who wait."""
+"""Messages of one turn, 1.4 MB: a guest that wants more asks again, behind those that wait."""
 SHARES_MAX = 4_096
 """Shares that are remembered, 1 kB each. Whoever has the key and more addresses than this gains nothing: a share that
 is forgotten is full again, but beneath the same total."""
 IDLE_S = 60.0
 """A guest that asks for nothing for so long is left; it comes back when it needs something."""
 LOUDEST = 16
-"""Throttled shares that status and metrics name: a page has an end, whoever is there."""
+"""Throttled shares that status and metrics name: a page has an end, however many guests there are."""
 _ADDRESS_PART = 3
 """One address has at most this part of all places: 64 of 192."""
 _PATIENCE_S = 2.0
-"""Less than the five seconds that whoever asks waits for a door."""
+"""Less than the five seconds that a client waits for a door."""
 _WORTHWHILE = 64
 """Messages for which waiting is better than an answer at once: single ones would cost more than they bring."""
 _NAMED_NS = 10 * SECOND

@@ -94,7 +94,7 @@ class Field(NamedTuple):
     default: object = REQUIRED
     """Of a field that is left out; REQUIRED if it must be there."""
     says: str = ""
-    """What it means, for whoever reads the description."""
+    """What it means, for readers of the description."""
 
 
 Fields = Mapping[str, Field]

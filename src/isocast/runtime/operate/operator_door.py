@@ -90,7 +90,7 @@ class OperatorDoor:
                 async with asyncio.timeout(_READ_S):
                     await writer.drain()
         except (OSError, TimeoutError):
-            pass  # Whoever asked has gone.
+            pass  # The client has gone.
         finally:
             self._visitors -= 1
             writer.close()

@@ -234,7 +234,7 @@ class Supervisor:
         self._listen(child)
         pid = child.process.pid
         if child.unwanted.is_set():
-            self._dismiss(child)  # Whoever dismissed it found no process yet.
+            self._dismiss(child)  # It was dismissed before there was a process.
         child.exit_code = await child.process.wait()
         child.ready.clear()
         _send(pid, signal.SIGKILL)  # What it started and left behind.

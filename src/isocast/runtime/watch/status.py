@@ -50,7 +50,7 @@ __all__ = [
 _WINDOW = 10
 """Seconds over which rates and quantiles are taken."""
 _SAMPLE_EVERY_NS = 9 * SECOND // 10
-"""Whoever ticks more often than once a second does not shorten the window."""
+"""Ticks more often than once a second do not shorten the window."""
 _STALLED_NS = 5 * SECOND
 """An event loop that did not run for so long serves nobody."""
 _PATIENCE_NS = 10 * SECOND
@@ -59,7 +59,7 @@ _SLOTS = tuple(
     (packet_slot(channel, kind), f"{channel.name.lower()} {kind.name}") for channel in Channel for kind in PacketKind
 )
 _ALARMS_KEPT = 64
-"""Distinct alarms: there are fewer kinds than that; whoever makes texts of hostile bytes fills no memory."""
+"""Distinct alarms: there are fewer kinds than that; texts made of hostile bytes fill no memory."""
 
 
 @dataclass(frozen=True, slots=True)

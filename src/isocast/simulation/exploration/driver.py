@@ -91,7 +91,7 @@ class StateDriver:
         self.settings = RingSettings(self.timing)
         self.universe = tuple(range(1, bounds.sites + 1))
         self.observe: Callable[[Local, Effect], None] | None = None
-        """Told of every effect; for whoever explains a trace."""
+        """Told of every effect; for explanations of a trace."""
         self.messages: dict[NodeId, list[Packet]] = {}
         """By site: what waits there from the start, in the order in which it came."""
         self.chain: dict[bytes, bytes] = {}

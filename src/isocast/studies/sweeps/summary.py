@@ -45,7 +45,7 @@ class PointSummary:
 def interval(values: list[float]) -> ConfidenceInterval:
     """By Student's t."""
     count = len(values)
-    # In one order, and in pairs: the same bits whoever ran what.
+    # In one order, and in pairs: the same bits from any number of processes.
     mean = float(np.mean(np.array(values)))
     if count < 2:  # noqa: PLR2004
         return ConfidenceInterval(mean, mean, mean, count)

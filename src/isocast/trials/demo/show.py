@@ -217,7 +217,7 @@ class Show:
                 next(judging)
             except StopIteration as end:
                 return summary.with_trading(end.value)
-            await asyncio.sleep(0)  # Whoever wants the demo to end does not wait for all of it.
+            await asyncio.sleep(0)  # An interruption need not wait for all of it.
 
 
 def _must_have_all(plan: NodePlan) -> bool:

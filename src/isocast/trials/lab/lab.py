@@ -160,7 +160,7 @@ class Lab:
         return process
 
     def residents(self) -> list[int]:
-        """The processes in it, whoever started them."""
+        """All processes in it, also those that it did not start."""
         return residents({namespace_number(fd) for fd in self._running.namespaces})
 
     # ---- links

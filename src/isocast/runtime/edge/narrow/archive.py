@@ -58,7 +58,7 @@ class _Day:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
-            # Whoever opens it cuts off what is not whole: under another's pen that would be the newest record.
+            # Opening cuts off an unfinished record: while another process writes, that would be the newest one.
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._fd)

@@ -73,7 +73,7 @@ _FILL_NS = 200 * MILLISECOND
 """Between two rounds of asking the receivers for what all lines lost."""
 _FILL_TRIES = 50
 _FILL_SLOW_NS = 5 * SECOND
-"""After so many tries: whoever has it may be away for hours."""
+"""After so many tries: the servers that have it may be away for hours."""
 _FILL_NEAR = 4
 """Tries for which only receivers are asked that are heard."""
 _HOLES_MAX = 16
@@ -390,7 +390,7 @@ class Repairer:
                 self.counts.filled += packet.count
                 hole = self._holes.get(packet.session)
                 if hole is not None:
-                    # Whoever gave something is asked for the rest, at once.
+                    # The server that gave something is asked for the rest, at once.
                     hole.tries, hole.at = max(hole.tries - 1, 0), 0
 
     # ---- what customers ask
