@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.reformation.ballots import join
 from tests.ring.makers import MS, NEXT_EPOCH
 
-from isocast.reformation.server import VotedClocks
+from isocast.reformation.votes import VotedClocks
 from isocast.terms.instants import SECOND
 
 ERROR = MS

@@ -13,7 +13,8 @@ from typing import Any
 from isocast.checks.properties import title
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.forming import Planned
-from isocast.reformation.server import ReformationServer, VotedClocks
+from isocast.reformation.server import ReformationServer
+from isocast.reformation.votes import VotedClocks
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.settings import Schedule
 from isocast.simulation.exploration.node import Memory
