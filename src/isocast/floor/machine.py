@@ -277,6 +277,8 @@ class Floor:
             # Otherwise a crossed book, and market orders, would be left to continuous trading.
             self._uncross(state, by_batch)
         state.terms = terms
+        if state.reference is None:
+            state.reference = terms.reference
         self._changed[terms.symbol] = state  # It may trade in batches from now on.
         self.touched_symbols[terms.symbol] = None
 
