@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import takewhile
-from typing import assert_never
+from typing import Final, assert_never
 
 from isocast.floor.book import Book, BookSide, WorkingOrder
 from isocast.floor.events import (
@@ -55,8 +55,10 @@ from isocast.floor.rules.uniform_price import uniform_price
 from isocast.floor.set_hash import SetHash
 from isocast.terms.market import Side
 
-__all__ = ["Floor", "SymbolState"]
+__all__ = ["TOTAL_MAX", "Floor", "SymbolState"]
 
+TOTAL_MAX: Final = (1 << 63) - 1
+"""Of an order: what a record has room for."""
 _SIDES = (Side.BUY, Side.SELL)
 _STALE_MAX = 64
 """Triggers of stops that have gone may be as many as those that wait, and so many: then they are sorted out."""
@@ -644,7 +646,7 @@ class Floor:
             return Refusal.FLAGS  # It is no stop, or no longer one.
         if not state.phase.takes_orders:
             return Refusal.WRONG_PHASE
-        if total <= 0 or total % lot:
+        if not 0 < total <= TOTAL_MAX or total % lot:
             return Refusal.LOT
         if price % tick or price < 0 or (not price and not order.is_market):
             return Refusal.TICK
