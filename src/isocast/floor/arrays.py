@@ -252,7 +252,8 @@ class _Columns:
     def _use(self, orders: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
         """Use the ids of all accounts whose ids rise and are new; whether that of each order is used now."""
         floor = self._floor
-        highest, others = floor.highest, (floor.orders.rows, floor.orders.objects, floor.offers, floor.lots)
+        highest, live = floor.highest, floor.orders
+        others = live.rows, live.objects, floor.offers, floor.lots, floor.bids
         numbers = self.id[orders].tolist()
         is_own = self.account is self.id
         used = dict(zip(numbers, numbers if is_own else self.account[orders].tolist(), strict=True))

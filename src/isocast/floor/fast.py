@@ -196,6 +196,7 @@ class FastFloor(Floor):
             or number in self.orders.objects
             or number in self.offers
             or number in self.lots
+            or number in self.bids
             or quantity <= 0
             or price <= 0
             or quantity % terms.lot
