@@ -49,6 +49,14 @@ def test_a_line_that_is_no_event_is_told_with_its_number_and_the_rest_goes_on(
     assert '"trade":1' in output.out
 
 
+def test_an_input_that_is_closed_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["floor", "lines"]) == 2
+    assert capsys.readouterr().err == "isocast: standard input: input: is closed: send events through a pipe\n"
+
+
 def test_the_example_of_the_help_is_a_case() -> None:
     text = str(app["lines"].help_epilogue)
     examples = [json.loads(line) for line in map(str.strip, text.splitlines()) if line.startswith("{")]

@@ -174,6 +174,14 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert process.returncode in (0, 141)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
+def test_an_output_that_is_full_is_one_line() -> None:
+    command = [sys.executable, "-m", "isocast", "floor", "rules"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (3, b"isocast: cannot go on: No space left on device\n")
+
+
 def test_ctrl_c_ends_a_command_and_its_workers_with_one_line() -> None:
     """A terminal sends it to everybody; none of them has a traceback."""
     command = [sys.executable, "-m", "isocast", "sim", "swarm", "--seeds", "100000", "--jobs", "2"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.floor.cases import BUY, SELL, SYMBOL, order
+from tests.floor.cases import BUY, SELL, SYMBOL, order, replace
 from tests.floor.test_fast import BOUNDS, SECOND, flows
 
 from isocast.floor import arrays, fast_book
@@ -22,12 +22,15 @@ from isocast.floor.events import (
     Crossing,
     Directory,
     Event,
+    Indicative,
     Lot,
     MarketKind,
     Order,
     OwnRule,
     Phase,
     PriceRule,
+    Refusal,
+    Refused,
     Replace,
     Status,
     Trade,
@@ -207,6 +210,22 @@ def test_an_order_of_an_array_trades_at_any_price_that_waits(price: int) -> None
     floor.apply(order(1, BUY, 5, price))
     said = run(floor, as_events([order(2, SELL, 5, 10)]))
     assert as_reports(said, [SYMBOL]) == [Trade(1, SYMBOL, price, 5, 1, 2)]
+
+
+def test_sums_without_bound_are_rows_as_far_as_they_have_room() -> None:
+    most = (1 << 63) - 1
+    said = as_array([Indicative(SYMBOL, 10, most + 1, -most - 5)], [SYMBOL])
+    assert as_reports(said, [SYMBOL]) == [Indicative(SYMBOL, 10, most, -most)]
+
+
+@pytest.mark.parametrize("new_floor", [Floor, FastFloor])
+def test_a_total_that_no_record_has_room_for_is_refused(new_floor: type[Floor]) -> None:
+    floor, most = new_floor(), (1 << 63) - 1
+    floor.step(1, 1, [Directory(SYMBOL, phase=Phase.OPEN)])
+    rows = as_events([order(1, BUY, 9, 10), order(2, SELL, 5, 10), replace(1, most)])
+    rows["kind"][2] = ArrayKind.REOPEN
+    assert as_reports(run(floor, rows), [SYMBOL])[1:] == [Refused(1, Refusal.LOT)]
+    assert floor.orders[1][1].left == 4
 
 
 def test_plain_orders_are_objects_only_when_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,14 @@ def test_a_call_tells_its_indicative_price_and_no_book() -> None:
     assert made["flags"][2] == EventFlag.CLOSING
 
 
+def test_a_surplus_without_bound_is_told_as_far_as_a_record_has_room() -> None:
+    feed, most = Feed(), (1 << 63) - 1
+    feed.take(Directory("ISO", phase=Phase.PRE_OPEN))
+    buys = [Order(number, number, "ISO", Side.BUY, most, 100) for number in range(1, 4)]
+    (mark,) = feed.take(*buys, Order(4, 4, "ISO", Side.SELL, 1, 100))
+    assert (mark["price"], mark["quantity"], mark["id"]) == (100, 1, (1 << 64) - 1)
+
+
 def test_numbers_do_not_say_whose_orders_they_are() -> None:
     feed = Feed()
     feed.take(Directory("ISO", phase=Phase.OPEN))

@@ -170,6 +170,8 @@ def lines() -> int:
 
     A line that is no event is told on standard error with its number, and changes nothing.
     """
+    if sys.stdin is None:
+        raise ConfigurationError("standard input", "input", "is closed: send events through a pipe")
     return _filter(sys.stdin, sys.stdout)
 
 

@@ -77,14 +77,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return shutdown.interrupted(note)
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more when it closes the stream.
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return shutdown.NOBODY_READS
     except OSError as error:
         note(f"isocast: cannot go on: {error.strerror or error}")
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _forget_output()
         return _SYSTEM_ERROR
     return code if isinstance(code, int) else 0
+
+
+def _forget_output() -> None:
+    """What cannot be written goes nowhere: Python would complain once more when it closes the stream."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _called(words: Sequence[str]) -> object:

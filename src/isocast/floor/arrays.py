@@ -36,7 +36,7 @@ from isocast.floor.events import (
     Unsold,
 )
 from isocast.floor.fast import AS_IT_IS, FastFloor, Kind, Told, Way
-from isocast.floor.machine import Floor
+from isocast.floor.machine import TOTAL_MAX, Floor
 from isocast.terms.market import Side
 
 __all__ = [
@@ -252,7 +252,8 @@ class _Columns:
     def _use(self, orders: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
         """Use the ids of all accounts whose ids rise and are new; whether that of each order is used now."""
         floor = self._floor
-        highest, others = floor.highest, (floor.orders.rows, floor.orders.objects, floor.offers, floor.lots)
+        highest, live = floor.highest, floor.orders
+        others = live.rows, live.objects, floor.offers, floor.lots, floor.bids
         numbers = self.id[orders].tolist()
         is_own = self.account is self.id
         used = dict(zip(numbers, numbers if is_own else self.account[orders].tolist(), strict=True))
@@ -340,7 +341,8 @@ def as_array(reports: Sequence[Report], names: Sequence[str]) -> Reports:
             case Refused():
                 row["id"], row["reason"] = report.id, _REASON_OF[report.reason]
             case Indicative():
-                row["symbol"], row["quantity"], row["surplus"] = places[report.symbol], report.volume, report.surplus
+                row["symbol"], row["quantity"] = places[report.symbol], min(report.volume, TOTAL_MAX)
+                row["surplus"] = max(-TOTAL_MAX, min(report.surplus, TOTAL_MAX))  # Sums have no bound.
                 row["price"] = _NO_PRICE if report.price is None else report.price
             case _:
                 row["id"], row["quantity"] = report

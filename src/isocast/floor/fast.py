@@ -40,7 +40,7 @@ from isocast.floor.events import (
     Trade,
 )
 from isocast.floor.fast_book import FEW, MEETS, FastBook, LiveOrders, as_order, limit_of_key
-from isocast.floor.machine import Floor, SymbolState
+from isocast.floor.machine import TOTAL_MAX, Floor, SymbolState
 from isocast.floor.rules.continuous import Band
 from isocast.terms.market import Side
 
@@ -196,6 +196,7 @@ class FastFloor(Floor):
             or number in self.orders.objects
             or number in self.offers
             or number in self.lots
+            or number in self.bids
             or quantity <= 0
             or price <= 0
             or quantity % terms.lot
@@ -307,7 +308,7 @@ class FastFloor(Floor):
                 is_plain = state.phase is _OPEN and terms.symbol in self.plain
                 if bounds is not None and key != old:
                     is_plain &= key >= (bounds.sell if key > 0 else bounds.buy)
-                if not is_plain or quantity <= filled or quantity % terms.lot or price % terms.tick:
+                if not is_plain or not filled < quantity <= TOTAL_MAX or quantity % terms.lot or price % terms.tick:
                     current, self.places = -1, place
                     self._readably(event_of(index))
                     self._collect(index, lines, others)

@@ -59,6 +59,8 @@ EVENT_FIELDS = (
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _SIDES = {"buy": Side.BUY, "sell": Side.SELL}
+_PHASES = tuple(phase for phase in Phase if phase is not Phase.PAUSE)
+"""A pause comes of a trade: one that somebody ordered would have no end."""
 _WHOLE_MAX = 1 << 63
 _TEXT_MAX = 64
 
@@ -144,12 +146,17 @@ def _told(reports: list[Report]) -> Iterator[dict[str, Any]]:
 
 def _object(line: str) -> dict[str, Any]:
     try:
-        fields = json.loads(line)
+        fields = json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise RemoteProtocolError("not a JSON object") from None
     if not isinstance(fields, dict):
         raise RemoteProtocolError("not a JSON object")
     return fields
+
+
+def _no_number(constant: str) -> None:
+    """Python reads NaN and Infinity, which are no JSON, and would write them again."""
+    raise ValueError(constant)
 
 
 def read_event(fields: Mapping[str, Any]) -> Event:
@@ -174,13 +181,13 @@ def _directory(fields: Mapping[str, Any]) -> Directory:
         band_bp=_whole(fields, "band_bp", 0, least=0),
         pause_ns=_whole(fields, "pause_ns", 0, least=0),
         reference=None if fields.get("reference") is None else _whole(fields, "reference", least=1),
-        phase=_choice(fields, "phase", Phase, Phase.CLOSED),
+        phase=_phase(fields, Phase.CLOSED),
     )
 
 
 def _status(fields: Mapping[str, Any]) -> Status:
     symbol = None if fields.get("symbol") is None else _text(fields, "symbol")
-    return Status(symbol, _choice(fields, "phase", Phase))
+    return Status(symbol, _phase(fields))
 
 
 def _order(fields: Mapping[str, Any]) -> Order:
@@ -315,6 +322,13 @@ def _choice(fields: Mapping[str, Any], name: str, kind: type[_Choice], default: 
         return kind(value)
     except ValueError:
         raise RemoteProtocolError(f"{name} must be one of {', '.join(kind)}") from None
+
+
+def _phase(fields: Mapping[str, Any], default: Phase | None = None) -> Phase:
+    value = default if fields.get("phase") is None else fields["phase"]
+    if value not in _PHASES:
+        raise RemoteProtocolError(f"phase must be one of {', '.join(_PHASES)}")
+    return Phase(value)
 
 
 def _hex(fields: Mapping[str, Any], name: str, size: int) -> bytes:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import takewhile
-from typing import assert_never
+from typing import Final, assert_never
 
 from isocast.floor.book import Book, BookSide, WorkingOrder
 from isocast.floor.events import (
@@ -55,8 +55,10 @@ from isocast.floor.rules.uniform_price import uniform_price
 from isocast.floor.set_hash import SetHash
 from isocast.terms.market import Side
 
-__all__ = ["Floor", "SymbolState"]
+__all__ = ["TOTAL_MAX", "Floor", "SymbolState"]
 
+TOTAL_MAX: Final = (1 << 63) - 1
+"""Of an order: what a record has room for."""
 _SIDES = (Side.BUY, Side.SELL)
 _STALE_MAX = 64
 """Triggers of stops that have gone may be as many as those that wait, and so many: then they are sorted out."""
@@ -115,8 +117,8 @@ class Floor:
         self._changed: dict[str, SymbolState] = {}
         """Symbols whose books have changed since the last token ended."""
         self._paused: list[SymbolState] = []
-        self._bids: dict[tuple[int, int], SealedLot] = {}
-        """The lots of sealed bids, by account and id of the bid."""
+        self.bids: dict[int, SealedLot] = {}
+        """The lots of sealed bids, by id of the bid."""
         self.dated: list[tuple[int, int, int]] = []
         """Orders that end at an instant, as (instant, place, id): a heap. Some have ended before."""
         self.places = 0
@@ -264,7 +266,7 @@ class Floor:
         """A lot joins, with all bids that it has."""
         self.lots[lot.lot.id] = lot
         if isinstance(lot, SealedLot):
-            self._bids.update({(bid.account, bid.id): lot for bid in lot.bids.values()})
+            self.bids.update({bid.id: lot for bid in lot.bids.values()})
 
     # Phases ----------------------------------------------------------------------------------------------------
 
@@ -277,6 +279,8 @@ class Floor:
             # Otherwise a crossed book, and market orders, would be left to continuous trading.
             self._uncross(state, by_batch)
         state.terms = terms
+        if state.reference is None:
+            state.reference = terms.reference
         self._changed[terms.symbol] = state  # It may trade in batches from now on.
         self.touched_symbols[terms.symbol] = None
 
@@ -642,7 +646,7 @@ class Floor:
             return Refusal.FLAGS  # It is no stop, or no longer one.
         if not state.phase.takes_orders:
             return Refusal.WRONG_PHASE
-        if total <= 0 or total % lot:
+        if not 0 < total <= TOTAL_MAX or total % lot:
             return Refusal.LOT
         if price % tick or price < 0 or (not price and not order.is_market):
             return Refusal.TICK
@@ -661,7 +665,7 @@ class Floor:
 
     def _is_new(self, account: int, number: int) -> bool:
         """Whether an id is above all of its account, and nothing that lives has it."""
-        if number in self.orders or number in self.offers or number in self.lots:
+        if any(number in known for known in (self.orders, self.offers, self.lots, self.bids)):
             return False
         return number > self.highest.get(account, -1)
 
@@ -787,7 +791,7 @@ class Floor:
                 earlier = sealed.bids.get(commit.account)
                 if earlier is not None:
                     self._forget_bid(earlier)
-                self._bids[commit.account, commit.id] = sealed
+                self.bids[commit.id] = sealed
                 self.touched_bids[commit.account, commit.id] = None
                 bid = SealedBid(commit.id, commit.account, commit.ceiling, commit.digest, self._place())
                 sealed.commit(bid)
@@ -795,13 +799,14 @@ class Floor:
             self._refuse(commit.id, reason)
 
     def _forget_bid(self, bid: SealedBid) -> None:
-        del self._bids[bid.account, bid.id]
+        del self.bids[bid.id]
         self.touched_bids[bid.account, bid.id] = None
 
     def bid_of(self, number: int, account: int) -> tuple[SealedLot, SealedBid] | None:
         """An account's sealed bid of this id, with its lot."""
-        lot = self._bids.get((account, number))
-        return None if lot is None else (lot, lot.bids[account])
+        lot = self.bids.get(number)
+        bid = None if lot is None else lot.bids.get(account)
+        return None if lot is None or bid is None or bid.id != number else (lot, bid)
 
     def _reveal(self, reveal: Reveal) -> None:
         found = self.bid_of(reveal.id, reveal.account)

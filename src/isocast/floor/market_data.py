@@ -40,6 +40,8 @@ INDICATIVE: Final = ord("I")
 DAY_BEGINS: Final = ord("O")
 """The reference of a mark with which a floor's day begins."""
 _QUANTITY_MAX: Final = (1 << 32) - 1
+_NUMBER_MAX: Final = (1 << 64) - 1
+"""Of what stands as a record's id: orders of some brokers together can have a larger surplus."""
 _STATUS: Final = {
     Phase.CLOSED: MarketStatus.CLOSED,
     Phase.PRE_OPEN: MarketStatus.QUOTING,
@@ -221,7 +223,7 @@ class FloorMarketData:
     def _indicate(self, told: Indicative) -> None:
         side = Side.NONE if not told.surplus else Side.BUY if told.surplus > 0 else Side.SELL
         quantity = min(told.volume, _QUANTITY_MAX)
-        price, surplus = told.price or 0, abs(told.surplus)
+        price, surplus = told.price or 0, min(abs(told.surplus), _NUMBER_MAX)
         flags = _CALLS.get(self.follower.floor.symbols[told.symbol].phase, 0)
         self._say(EventKind.MARK, told.symbol, side, price, quantity, surplus, flags, INDICATIVE)
 

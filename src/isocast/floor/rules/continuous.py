@@ -106,13 +106,15 @@ def fillable(incoming: WorkingOrder, facing: BookSide, terms: Directory, band: B
     for level in facing.levels():
         if found >= incoming.left or not incoming.is_within(level[0].price):
             break
-        if band is not None and not band.has(trade_price(terms.price_rule, terms.tick, level[0], incoming)):
-            break
+        price = trade_price(terms.price_rule, terms.tick, level[0], incoming)
+        leaves_band = band is not None and not band.has(price)
         hidden = 0
         for resting in level:
             if incoming.is_own(resting) and terms.own_rule is not OwnRule.NONE:
                 if terms.own_rule is OwnRule.CANCEL_OLDEST:
                     continue
+                return min(found, incoming.left)
+            if leaves_band:
                 return min(found, incoming.left)
             found += resting.shown
             hidden += resting.left - resting.shown

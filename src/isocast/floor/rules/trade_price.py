@@ -36,6 +36,11 @@ def trade_price(rule: PriceRule, tick: int, resting: WorkingOrder, incoming: Wor
 
 
 def _midpoint(tick: int, resting: int, incoming: int) -> int:
-    """Halfway, on a whole tick, and never farther from the resting price than half the way."""
-    ticks = abs(incoming - resting) // (2 * tick)
-    return resting + ticks * tick if incoming > resting else resting - ticks * tick
+    """Halfway, on a whole tick towards the resting price, and never beyond it.
+
+    An order from before a change of the tick may wait between two ticks.
+    """
+    twice = resting + incoming
+    if incoming > resting:
+        return max(twice // (2 * tick) * tick, resting)
+    return min(-(-twice // (2 * tick)) * tick, resting)
