@@ -145,6 +145,8 @@ class GatewayDesk:
         """Not committed, oldest first."""
         self._waiting = 0
         """Requests of those."""
+        self._asked = self._decided = 0
+        """Calls that came, and those of them that are committed or never will be, since the start."""
         self._committed: deque[_Call] = deque()
         """Not published, oldest first."""
         self._has_asked = asyncio.Event()
@@ -194,6 +196,7 @@ class GatewayDesk:
         self._calls.clear()
         self._committed.clear()
         self._waiting = 0
+        self._decided = self._asked
         self._turn()
 
     async def close(self) -> None:
@@ -298,6 +301,7 @@ class GatewayDesk:
         # The database may hang, and then the market: each has its time.
         timer = loop.call_later(self._pace.answer_s, self._give_up, call)
         self._calls.append(call)
+        self._asked += 1
         self._waiting += len(asked)
         self._has_asked.set()
         try:
@@ -329,6 +333,16 @@ class GatewayDesk:
             for one, answer in zip(call.asked, answers, strict=True)
         ]
         call.answered.set_result(told)
+
+    async def _until_decided(self) -> None:
+        """Until everything that was asked before is committed, or never will be.
+
+        What came later must not overtake it: a cancel of all orders would miss those that wait for their transaction,
+        and a look at one of them would say that there is none.
+        """
+        asked = self._asked
+        while self._decided < asked:
+            await self._turned.wait()
 
     def _answer_published(self) -> None:
         """Answer all whose batches are in the market by now."""
@@ -367,6 +381,7 @@ class GatewayDesk:
             if error.fault is not LedgerFault.UNAVAILABLE:
                 raise
             answers = []
+        self._decided += len(some)
         now, at = asyncio.get_running_loop().time(), 0
         for call in some:
             if answers:
@@ -540,6 +555,7 @@ class GatewayDesk:
         return await self._cancel_some(login.account, client_id, symbol, None)
 
     async def _cancel_some(self, account: int, client_id: str, symbol: str | None, session: str | None) -> int:
+        await self._until_decided()
         work = partial(self.books.cancel_all, client_id=client_id, symbol=symbol, session=session)
         count = await self._write(work, account, self._clock())
         self._has_batch.set()
@@ -555,6 +571,7 @@ class GatewayDesk:
 
     async def order(self, login: Login, client_id: str) -> TradeReport | None:
         """An order of the account as it is now (`ReportKind.STATUS`)."""
+        await self._until_decided()
         where = (
             "number = (SELECT r.number FROM requests r WHERE r.account = ? AND r.client_id = ?"
             " AND r.kind <> 'refused') AND account = ?"
