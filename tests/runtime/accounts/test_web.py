@@ -637,6 +637,21 @@ def test_whatever_a_body_says_it_is_answered_in_json_and_the_desk_hears_only_sou
     asyncio.run(story())
 
 
+def test_half_a_character_in_a_name_is_refused_and_says_so() -> None:
+    """JSON's escapes can say it, UTF-8 cannot: the answer has the same escape, and no other order of a batch suffers."""
+
+    async def story() -> None:
+        ask = Asked()
+        status, said = await ask("POST", "/v1/orders", b'{"\\ud800": 1}')
+        assert (status, said["error"]["field"]) == (400, "\ud800")
+        batch = {"orders": [ORDER, {**ORDER, "client_id": "a-2", "\ud800": 1}]}
+        status, said = await ask("POST", "/v1/orders/batch", batch)
+        assert (status, said["refused"]) == (200, 1)
+        assert said["results"][0]["report"]["client_id"] == ORDER["client_id"]
+
+    asyncio.run(story())
+
+
 # ---- what is described
 
 
