@@ -464,9 +464,12 @@ class OrdersVisitor:
 
     # ---- what traders hear
 
-    async def reports(self, after: int) -> AsyncGenerator[Outgoing, None]:
+    def reports(self, after: int) -> AsyncGenerator[Outgoing, None]:
         """The account's reports as messages."""
         self._told = max(self._told, after)
+        return self._reports(after)
+
+    async def _reports(self, after: int) -> AsyncGenerator[Outgoing, None]:
         watching = self._desk.watch(self._login, after)
         try:
             async for report in watching:
