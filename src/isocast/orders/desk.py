@@ -473,6 +473,9 @@ class Desk(Protocol):
     async def order(self, login: Login, client_id: str) -> TradeReport | None:
         """An order of the account as it is now (`ReportKind.STATUS`), also one that was asked for just before."""
 
+    async def is_replace(self, login: Login, client_id: str) -> bool:
+        """Whether a request of the account was a replace; not, where it was something else, or there was none."""
+
     async def orders(self, login: Login, *, live: bool = True, limit: int = 1000) -> Sequence[TradeReport]:
         """The account's orders as they are now, newest last."""
 

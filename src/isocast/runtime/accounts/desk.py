@@ -38,8 +38,16 @@ from isocast.orders.desk import (
 )
 from isocast.runtime.accounts.floor_view import TokenOutcome
 from isocast.runtime.accounts.logins import LoginDelays, Logins, Sessions, token_digest
-from isocast.runtime.accounts.order_store import ORDER_COLUMNS, Batch, Position, order_of, report_of
-from isocast.runtime.accounts.posting import rows_of
+from isocast.runtime.accounts.order_store import (
+    ORDER_COLUMNS,
+    REFUSED_KINDS,
+    REPLACE_KINDS,
+    Batch,
+    Position,
+    order_of,
+    report_of,
+)
+from isocast.runtime.accounts.posting import rows_of, scalar
 from isocast.runtime.accounts.requests import Answered, Asked, refused
 from isocast.runtime.accounts.tables import AccountsDatabase
 from isocast.runtime.accounts.trading import FencedError, TradingBooks
@@ -574,10 +582,19 @@ class GatewayDesk:
         await self._until_decided()
         where = (
             "number = (SELECT r.number FROM requests r WHERE r.account = ? AND r.client_id = ?"
-            " AND r.kind <> 'refused') AND account = ?"
+            " AND r.kind NOT IN (?, ?)) AND account = ?"
         )
-        found = await self._read(self._orders, where, (login.account, client_id, login.account), 1)
+        found = await self._read(self._orders, where, (login.account, client_id, *REFUSED_KINDS, login.account), 1)
         return found[0] if found else None
+
+    async def is_replace(self, login: Login, client_id: str) -> bool:
+        """Whether a request of the account was a replace; not, where it was something else, or there was none."""
+        return await self._read(self._is_replace, login.account, client_id)
+
+    def _is_replace(self, account: int, client_id: str) -> bool:
+        query = "SELECT kind FROM requests WHERE account = ? AND client_id = ?"
+        with self._database.reading() as connection:
+            return scalar(connection, query, (account, client_id)) in REPLACE_KINDS
 
     async def orders(self, login: Login, *, live: bool = True, limit: int = _PAGE) -> Sequence[TradeReport]:
         """The account's orders as they are now, newest last."""

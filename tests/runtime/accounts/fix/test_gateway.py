@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 from tests.runtime.accounts.fix.transcripts import LIMIT_S, OURS, PATIENT, Client, VirtualTime, framed
 from tests.runtime.accounts.sequence import sqlite_place
 from tests.runtime.accounts.test_desk import PASSWORD, QUICK, Hall, hall_at
 
-from isocast.orders.desk import Scope
+from isocast.orders.desk import (
+    CancelRequest,
+    Login,
+    ReplaceRequest,
+    ReportKind,
+    Scope,
+    TradeReport,
+    TradingRequest,
+)
 from isocast.runtime.accounts.fix.connection import FixBounds
 from isocast.runtime.accounts.fix.orders_door import OrdersDoor
 from isocast.runtime.accounts.fix.server import FixServer
@@ -164,6 +173,35 @@ def test_an_order_repeated_right_behind_the_logon_is_answered(tmp_path: Path) ->
             assert dict(await client.next())[35] == "A"
             status = dict(await client.next())
             assert (status[11], status[150], status[39]) == ("o1", "I", "0")
+
+    in_house(tmp_path, story)
+
+
+def test_changes_refused_at_another_door_are_told_as_what_they_were(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A session that did not send them has nothing to remember them by, and does not read all that was ever told."""
+
+    async def story(house: House) -> None:
+        ada, desk = await traded(house), house.hall.desk
+
+        reports, begun = desk.reports, []
+
+        async def counted(login: Login, after: int, limit: int = 1_000) -> Sequence[TradeReport]:
+            begun.append(after)
+            return await reports(login, after, limit)
+
+        monkeypatch.setattr(desk, "reports", counted)
+        asked: tuple[TradingRequest, ...] = (
+            ReplaceRequest("r1", "nobody's", quantity=5),
+            CancelRequest("c1", "nobody's"),
+            ReplaceRequest("r2", "o1", quantity=0),
+        )
+        for request in asked:
+            assert (await desk.submit(house.hall.ada, request)).kind is ReportKind.CHANGE_REFUSED
+            refused = await ada.next()
+            assert (refused[35], refused[11]) == ("9", request.client_id)
+            assert refused[434] == ("2" if isinstance(request, ReplaceRequest) else "1")
+        assert 0 not in begun, "what was told is not read again from its beginning"
+        assert await desk.order(house.hall.ada, "r2") is None, "a refused id is no name of its order"
 
     in_house(tmp_path, story)
 
