@@ -59,13 +59,13 @@ _TAIL = """
 |---|---|
 | requests of an address | 6,000 a minute |
 | requests of an account | 3,000 a minute; cancels always pass |
-| attempts to log in | 30 a minute of an address, 10 of a name |
+| attempts to log in | 30 a minute of an address, 10 of a name from there |
 | unknown tokens | 60 a minute of an address |
 | sessions of an account | 32, each for 12 hours; the oldest ends |
 | WebSockets of an account | 16 |
-| a body | 4,096 bytes |
+| a body | 65,536 bytes |
 
-A connection carries one request, or one WebSocket. The service speaks TLS 1.3; without TLS it serves loopback alone.
+A connection carries one request after the other, and ends after a minute without one; or one WebSocket. The service speaks TLS 1.3; without TLS it serves loopback alone.
 
 ## The WebSocket
 
@@ -73,7 +73,8 @@ A connection carries one request, or one WebSocket. The service speaks TLS 1.3; 
 those to come. The service pings every 20 seconds. Whoever takes nothing, or answers no ping, for 20 seconds is cut off;
 nothing is lost, because a reader comes back with the number of the last report that it has. A reader has nothing to say
 there: orders go by `POST /v1/orders`. With `cancel_on_disconnect=true` the session ends with the connection, and all
-live orders that it entered are cancelled; this needs the token of a session, from `POST /v1/login`.
+live orders that it entered are cancelled; this needs the token of a session, from `POST /v1/login`. A gateway that stops
+or dies cancels nothing.
 """
 
 

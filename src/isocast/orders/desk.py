@@ -465,10 +465,16 @@ class Desk(Protocol):
         """
 
     async def cancel_all(self, login: Login, client_id: str, symbol: str | None = None) -> int:
-        """Cancel all live orders of the account, or those of a symbol: how many."""
+        """Cancel all live orders of the account, or those of a symbol: how many. Those asked for before are among them.
+
+        The same id again cancels no others, and gets the same number.
+        """
 
     async def order(self, login: Login, client_id: str) -> TradeReport | None:
-        """An order of the account as it is now (`ReportKind.STATUS`)."""
+        """An order of the account as it is now (`ReportKind.STATUS`), also one that was asked for just before."""
+
+    async def is_replace(self, login: Login, client_id: str) -> bool:
+        """Whether a request of the account was a replace; not, where it was something else, or there was none."""
 
     async def orders(self, login: Login, *, live: bool = True, limit: int = 1000) -> Sequence[TradeReport]:
         """The account's orders as they are now, newest last."""

@@ -149,6 +149,10 @@ class FakeDesk:
         order = self._orders.get((login.account, client_id))
         return None if order is None else self._report(order, ReportKind.STATUS, client_id)
 
+    async def is_replace(self, login: Login, client_id: str) -> bool:
+        asked, _ = self._first_answers.get((login.account, client_id), (None, None))
+        return isinstance(asked, ReplaceRequest)
+
     async def orders(self, login: Login, *, live: bool = True, limit: int = 1000) -> Sequence[TradeReport]:
         mine = {order.id: order for (account, _), order in self._orders.items() if account == login.account}
         wanted = [order for order in mine.values() if not (live and order.status.is_final)]

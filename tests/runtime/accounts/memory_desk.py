@@ -308,6 +308,10 @@ class MemoryDesk:
         found = self._of(login, client_id)
         return None if found is None else self._report(found, ReportKind.STATUS, 0)
 
+    async def is_replace(self, login: Login, client_id: str) -> bool:
+        asked, _ = self._answers.get((login.account, client_id), (None, None))
+        return isinstance(asked, ReplaceRequest)
+
     async def orders(self, login: Login, *, live: bool = True, limit: int = 1000) -> Sequence[TradeReport]:
         own = [one for one in self.entered if one.account == login.account and (one.left or not live)]
         return [self._report(one, ReportKind.STATUS, 0) for one in own[-limit:]]

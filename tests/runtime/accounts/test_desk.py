@@ -513,6 +513,37 @@ def test_the_orders_of_a_session_end_with_it(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_what_comes_after_an_order_does_not_overtake_it(tmp_path: Path) -> None:
+    """A look, a cancel of all and the end of a session find the order that waits for its transaction."""
+
+    async def story() -> None:
+        async with hall_at(sqlite_place(tmp_path, "one")) as hall:
+            login = await hall.desk.log_in("ada", PASSWORD, "127.0.0.1")
+            assert login is not None
+            asked: list[asyncio.Task[TradeReport]] = []
+
+            async def ask() -> None:
+                """Ask, and let the desk have it, not the database."""
+                asked.append(asyncio.create_task(hall.desk.submit(login, limit(f"a-{len(asked)}", BUY, 10, 9))))
+                await asyncio.sleep(0)
+
+            await ask()
+            looked = await hall.desk.order(hall.ada, "a-0")
+            assert looked is not None
+            assert looked.status is OrderStatus.PENDING
+            await ask()
+            assert await hall.desk.cancel_all(hall.ada, "all") == 2
+            await ask()
+            await hall.desk.log_out(login, cancels=True)
+            await asyncio.gather(*asked)
+            # Three orders, a cancel of the first two, and one of all: those are still on their way.
+            await eventually(lambda: len(hall.market.published) == 8)
+            await hall.token()
+            assert await hall.desk.orders(hall.ada) == []
+
+    asyncio.run(story())
+
+
 def test_an_operators_kill_beside_the_gateway_is_seen(tmp_path: Path) -> None:
     async def story() -> None:
         async with hall_at(sqlite_place(tmp_path, "one")) as hall:

@@ -41,12 +41,24 @@ def test_a_success_forgives() -> None:
     assert delays.begin("ada", "here", 0) == 0
 
 
-def test_tries_at_the_same_time_count_as_failures_and_are_few() -> None:
+def test_tries_at_the_same_time_count_as_failures_and_are_few_from_one_address() -> None:
     delays = LoginDelays()
-    waits = [delays.begin("ada", f"10.0.0.{n}", 0) for n in range(6)]
+    waits = [delays.begin("ada", "10.0.0.1", 0) for _ in range(6)]
     assert waits == [0, 0, 0, 0.5, None, None]
-    delays.end("ada", "10.0.0.0", 0, failed=True)
-    assert delays.begin("ada", "10.0.0.8", 0) is not None
+    assert delays.begin("bob", "10.0.0.1", 0) is None
+    delays.end("ada", "10.0.0.1", 0, failed=True)
+    assert delays.begin("ada", "10.0.0.1", 0) is not None
+
+
+def test_whoever_guesses_elsewhere_keeps_nobody_out() -> None:
+    """Late, and let in: however many tries of the same name wait."""
+    delays = LoginDelays()
+    for number in range(40):
+        delays.begin("ada", f"10.0.0.{number % 10}", 0)
+    assert delays.begin("ada", "10.0.1.1", 0) == LoginDelays.LONGEST_S
+    for number in range(9):
+        delays.begin("ada", "127.0.0.1", 0)
+    assert delays.begin("bob", "127.0.0.1", 0) == 0
 
 
 def test_a_session_ends_after_its_time() -> None:

@@ -315,15 +315,44 @@ def test_a_login_is_refused_in_one_way_whoever_it_is_and_limited_by_name_and_add
         assert wrong == await ask("POST", "/v1/login", {"name": "Nobody", "password": "x"}, "")
         assert (await ask("POST", "/v1/login", {"name": "Ada"}, ""))[0] == 400
         assert (await ask("POST", "/v1/login", {"name": "A", "password": "b", "token": "c"}, ""))[0] == 400
-        for place in range(9):
-            assert (await ask("POST", "/v1/login", {"name": "Ada", "password": "x"}, "", f"192.0.2.{place}"))[0] == 401
+        for _ in range(10):
+            assert (await ask("POST", "/v1/login", {"name": "Ada", "password": "x"}, "", "192.0.2.98"))[0] == 401
         right = {"name": "Ada", "password": "pw Ada"}
-        assert (await ask("POST", "/v1/login", right, "", "192.0.2.99"))[0] == 429
+        assert (await ask("POST", "/v1/login", right, "", "192.0.2.98"))[0] == 429
+        assert (await ask("POST", "/v1/login", right, "", "192.0.2.99"))[0] == 200, "who guesses keeps nobody else out"
         ask.now += 60
-        assert (await ask("POST", "/v1/login", right, "", "192.0.2.99"))[0] == 200
+        assert (await ask("POST", "/v1/login", right, "", "192.0.2.98"))[0] == 200
         for name in range(30):
             await ask("POST", "/v1/login", {"name": f"N{name}", "password": "x"}, "", "192.0.2.7")
         assert (await ask("POST", "/v1/login", {"name": "Z", "password": "x"}, "", "192.0.2.7"))[0] == 429
+
+    asyncio.run(story())
+
+
+def test_logins_that_wait_at_one_address_keep_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each guess waits for its delay: a stranger with eight of them must not close the door to all."""
+
+    async def story() -> None:
+        ask, waits = Asked(), asyncio.Event()
+        log_in = ask.desk.log_in
+
+        async def late(name: str, password: str, address: str) -> Login | None:
+            if password == "x":  # noqa: S105 - of a test
+                await waits.wait()
+            return await log_in(name, password, address)
+
+        monkeypatch.setattr(ask.desk, "log_in", late)
+        guesses = [
+            asyncio.create_task(ask("POST", "/v1/login", {"name": f"N{number}", "password": "x"}, "", "192.0.2.7"))
+            for number in range(8)
+        ]
+        await asyncio.sleep(0)
+        right = {"name": "Ada", "password": "pw Ada"}
+        assert (await ask("POST", "/v1/login", right, "", "192.0.2.7"))[0] == 503
+        assert (await ask("POST", "/v1/login", right, "", "192.0.2.8"))[0] == 200
+        waits.set()
+        assert [status for status, _ in await asyncio.gather(*guesses)] == [401] * 8
+        assert (await ask("POST", "/v1/login", right, "", "192.0.2.7"))[0] == 200
 
     asyncio.run(story())
 
@@ -633,6 +662,21 @@ def test_whatever_a_body_says_it_is_answered_in_json_and_the_desk_hears_only_sou
                 assert all(
                     isinstance(one, int) and one >= 0 for one in (request.price, request.trigger) if one is not None
                 )
+
+    asyncio.run(story())
+
+
+def test_half_a_character_in_a_name_is_refused_and_says_so() -> None:
+    """JSON's escapes can say it, UTF-8 cannot: the answer has the same escape, and no other order of a batch suffers."""
+
+    async def story() -> None:
+        ask = Asked()
+        status, said = await ask("POST", "/v1/orders", b'{"\\ud800": 1}')
+        assert (status, said["error"]["field"]) == (400, "\ud800")
+        batch = {"orders": [ORDER, {**ORDER, "client_id": "a-2", "\ud800": 1}]}
+        status, said = await ask("POST", "/v1/orders/batch", batch)
+        assert (status, said["refused"]) == (200, 1)
+        assert said["results"][0]["report"]["client_id"] == ORDER["client_id"]
 
     asyncio.run(story())
 

@@ -38,8 +38,16 @@ from isocast.orders.desk import (
 )
 from isocast.runtime.accounts.floor_view import TokenOutcome
 from isocast.runtime.accounts.logins import LoginDelays, Logins, Sessions, token_digest
-from isocast.runtime.accounts.order_store import ORDER_COLUMNS, Batch, Position, order_of, report_of
-from isocast.runtime.accounts.posting import rows_of
+from isocast.runtime.accounts.order_store import (
+    ORDER_COLUMNS,
+    REFUSED_KINDS,
+    REPLACE_KINDS,
+    Batch,
+    Position,
+    order_of,
+    report_of,
+)
+from isocast.runtime.accounts.posting import rows_of, scalar
 from isocast.runtime.accounts.requests import Answered, Asked, refused
 from isocast.runtime.accounts.tables import AccountsDatabase
 from isocast.runtime.accounts.trading import FencedError, TradingBooks
@@ -145,6 +153,8 @@ class GatewayDesk:
         """Not committed, oldest first."""
         self._waiting = 0
         """Requests of those."""
+        self._asked = self._decided = 0
+        """Calls that came, and those of them that are committed or never will be, since the start."""
         self._committed: deque[_Call] = deque()
         """Not published, oldest first."""
         self._has_asked = asyncio.Event()
@@ -194,6 +204,7 @@ class GatewayDesk:
         self._calls.clear()
         self._committed.clear()
         self._waiting = 0
+        self._decided = self._asked
         self._turn()
 
     async def close(self) -> None:
@@ -298,6 +309,7 @@ class GatewayDesk:
         # The database may hang, and then the market: each has its time.
         timer = loop.call_later(self._pace.answer_s, self._give_up, call)
         self._calls.append(call)
+        self._asked += 1
         self._waiting += len(asked)
         self._has_asked.set()
         try:
@@ -329,6 +341,16 @@ class GatewayDesk:
             for one, answer in zip(call.asked, answers, strict=True)
         ]
         call.answered.set_result(told)
+
+    async def _until_decided(self) -> None:
+        """Until everything that was asked before is committed, or never will be.
+
+        What came later must not overtake it: a cancel of all orders would miss those that wait for their transaction,
+        and a look at one of them would say that there is none.
+        """
+        asked = self._asked
+        while self._decided < asked:
+            await self._turned.wait()
 
     def _answer_published(self) -> None:
         """Answer all whose batches are in the market by now."""
@@ -367,6 +389,7 @@ class GatewayDesk:
             if error.fault is not LedgerFault.UNAVAILABLE:
                 raise
             answers = []
+        self._decided += len(some)
         now, at = asyncio.get_running_loop().time(), 0
         for call in some:
             if answers:
@@ -540,6 +563,7 @@ class GatewayDesk:
         return await self._cancel_some(login.account, client_id, symbol, None)
 
     async def _cancel_some(self, account: int, client_id: str, symbol: str | None, session: str | None) -> int:
+        await self._until_decided()
         work = partial(self.books.cancel_all, client_id=client_id, symbol=symbol, session=session)
         count = await self._write(work, account, self._clock())
         self._has_batch.set()
@@ -555,12 +579,22 @@ class GatewayDesk:
 
     async def order(self, login: Login, client_id: str) -> TradeReport | None:
         """An order of the account as it is now (`ReportKind.STATUS`)."""
+        await self._until_decided()
         where = (
             "number = (SELECT r.number FROM requests r WHERE r.account = ? AND r.client_id = ?"
-            " AND r.kind <> 'refused') AND account = ?"
+            " AND r.kind NOT IN (?, ?)) AND account = ?"
         )
-        found = await self._read(self._orders, where, (login.account, client_id, login.account), 1)
+        found = await self._read(self._orders, where, (login.account, client_id, *REFUSED_KINDS, login.account), 1)
         return found[0] if found else None
+
+    async def is_replace(self, login: Login, client_id: str) -> bool:
+        """Whether a request of the account was a replace; not, where it was something else, or there was none."""
+        return await self._read(self._is_replace, login.account, client_id)
+
+    def _is_replace(self, account: int, client_id: str) -> bool:
+        query = "SELECT kind FROM requests WHERE account = ? AND client_id = ?"
+        with self._database.reading() as connection:
+            return scalar(connection, query, (account, client_id)) in REPLACE_KINDS
 
     async def orders(self, login: Login, *, live: bool = True, limit: int = _PAGE) -> Sequence[TradeReport]:
         """The account's orders as they are now, newest last."""

@@ -141,7 +141,11 @@ class LoginDelays:
     LONGEST_S = 30.0
     FORGOTTEN_S = 900.0
     AT_ONCE = 4
-    """Tries of one name, or from one address, that may wait at the same time; a further one fails at once."""
+    """Tries from one address, or of one name from there, that may wait at the same time; a further one fails at once.
+
+    There is no such bound of a name alone: whoever guesses elsewhere would keep its owner out. How many may wait in all
+    is for the ways in to bound.
+    """
 
     def __init__(self) -> None:
         self._failed: OrderedDict[str, tuple[int, int]] = OrderedDict()
@@ -150,20 +154,21 @@ class LoginDelays:
 
     def begin(self, name: str, address: str, now: int) -> float | None:
         """A try begins: seconds that it must wait; None where too many wait already. `end` follows, unless None."""
-        keys = _keys(name, address)
-        if any(self._waiting[key] >= self.AT_ONCE for key in keys):
+        _, *by_address = keys = _keys(name, address)
+        here = _here(name, address)
+        if any(self._waiting[key] >= self.AT_ONCE for key in (here, *by_address)):
             return None
-        self._waiting.update(keys)
+        self._waiting.update((here, *keys))
         return max(self._delay(self._failures(key, now) + self._waiting[key] - 1) for key in keys)
 
     def end(self, name: str, address: str, now: int, *, failed: bool | None) -> None:
         """A try is over; None: nobody could say whether it was right."""
-        for key in _keys(name, address):
+        keys = _keys(name, address)
+        for key in (_here(name, address), *keys):
             self._waiting[key] -= 1
             if not self._waiting[key]:
                 del self._waiting[key]
-            if failed is None:
-                continue
+        for key in keys if failed is not None else ():
             count = self._failures(key, now)
             self._failed.pop(key, None)
             if failed:
@@ -188,3 +193,8 @@ def _keys(name: str, address: str) -> tuple[str, ...]:
     """
     by_name = f"name {name[:NAME_LENGTH]}"
     return (by_name,) if is_this_machine(address) else (by_name, f"address {address[:NAME_LENGTH]}")
+
+
+def _here(name: str, address: str) -> str:
+    """A name from an address, which no name that somebody gives can look like."""
+    return f"from {address[:NAME_LENGTH]} {name[:NAME_LENGTH]}"

@@ -36,6 +36,8 @@ from isocast.terms.errors import LocalProtocolError
 
 __all__ = [
     "ORDER_COLUMNS",
+    "REFUSED_KINDS",
+    "REPLACE_KINDS",
     "Batch",
     "Due",
     "Image",
@@ -61,6 +63,10 @@ _PLAIN: Final[Mapping[str, str]] = {
     str(member): str(member) for kind in (Side, OrderKind, Lifetime, OrderStatus) for member in kind
 }
 """The text of an enumeration's member, as drivers take it without asking what it is."""
+REFUSED_KINDS: Final = ("refused", "declined")
+"""Of a client id whose request the gateway refused: any, and a replace."""
+REPLACE_KINDS: Final = (ChangeKind.REPLACE.value, REFUSED_KINDS[1])
+"""Of one that was a replace: taken, and refused."""
 _NO, _YES = 0, 1
 """Of a new row, for the same reason."""
 _HOLDER: Final = "order/"

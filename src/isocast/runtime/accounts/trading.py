@@ -66,6 +66,7 @@ from isocast.runtime.accounts.kills import blocks_in, kill_in
 from isocast.runtime.accounts.lost_tokens import take_back_lost
 from isocast.runtime.accounts.order_store import (
     ORDER_COLUMNS,
+    REFUSED_KINDS,
     Batch,
     KnownRequest,
     OpenOrder,
@@ -354,7 +355,8 @@ class TradingBooks:
                 return refused(asked, refusal.reason, refusal.text, work.now, order), False
             report = work.tell(refused(asked, refusal.reason, refusal.text, work.now, order))
             number = 0 if order is None else split_id(order.id)[1]
-            work.ask(asked.account, request.client_id, KnownRequest("refused", digest, number, report.number))
+            kind = REFUSED_KINDS[isinstance(request, ReplaceRequest)]
+            work.ask(asked.account, request.client_id, KnownRequest(kind, digest, number, report.number))
             return report, False
         return report, True
 

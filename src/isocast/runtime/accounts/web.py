@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -132,9 +132,9 @@ _STRANGERS_BY_ADDRESS = 60
 """Tokens that nobody knows, within a minute."""
 _LOGINS_BY_ADDRESS = 30
 _LOGINS_BY_NAME = 10
-"""Within a minute; the desk's own delays come on top."""
+"""From an address within a minute; the desk's own delays come on top, and are a name's wherever it is tried."""
 _LOGINS_AT_ONCE = 8
-"""Hashes of passwords take memory: whoever comes when so many are under way is sent away."""
+"""From one address: others' guesses wait up to 30 s each, and must keep nobody else out."""
 _ANSWER_S = 30.0
 """For which the desk may think; its work goes on."""
 _WATCHERS_MAX = 512
@@ -210,7 +210,7 @@ class TradingService:
         self._strangers = AttemptLimit(_STRANGERS_BY_ADDRESS, _WINDOW_S)
         self._logins_by_address = AttemptLimit(_LOGINS_BY_ADDRESS, _WINDOW_S)
         self._logins_by_name = AttemptLimit(_LOGINS_BY_NAME, _WINDOW_S)
-        self._logging_in = 0
+        self._logging_in: Counter[str] = Counter()
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
         """By the hash of the token, the oldest first."""
         self._known: OrderedDict[bytes, _Session] = OrderedDict()
@@ -317,22 +317,24 @@ class TradingService:
         if is_by_token is not (name is None) or is_by_token is not (password is None):
             raise ServiceError(Reason.MALFORMED, "give 'name' and 'password', or 'token' alone", "name")
         now = self._now()
+        tried = f"{address} {(name or '')[:64]}"
         allowed = self._logins_by_address.allows(address, now)
-        if (name is not None and not self._logins_by_name.allows(name[:64], now)) or not allowed:
+        if (name is not None and not self._logins_by_name.allows(tried, now)) or not allowed:
             raise ServiceError(Fault.LIMITED, "too many attempts to log in: wait a minute")
-        if self._logging_in >= _LOGINS_AT_ONCE:
+        if self._logging_in[address] >= _LOGINS_AT_ONCE:
             raise ServiceError(Reason.UNAVAILABLE, "too many log in at this moment: try again in a second")
-        self._logging_in += 1
+        self._logging_in[address] += 1
         try:
             login = await (
                 self.desk.log_in_by_token(token, address) if is_by_token else self.desk.log_in(name, password, address)
             )
         finally:
-            self._logging_in -= 1
+            self._logging_in[address] -= 1
+            self._logging_in += Counter()  # Those at zero are forgotten.
         if login is None:
             raise ServiceError(Fault.UNAUTHORISED, "name, password or token is wrong, or there were too many attempts")
         if name is not None:
-            self._logins_by_name.forgive(name[:64])
+            self._logins_by_name.forgive(tried)
         get_log().info("a trader logged in", account=login.account, address=address)
         return await self._begin_session(login, token or login.session)
 

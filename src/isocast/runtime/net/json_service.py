@@ -277,8 +277,8 @@ TEXTS: Final = Kind({"type": "array", "items": {"type": "string"}}, "a list of t
 
 
 def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK, *headers: str) -> Answer:
-    """Something as JSON."""
-    raw = json.dumps(value, ensure_ascii=False).encode() + b"\n"
+    """Something as JSON. Half a character that a client sent goes back to it as the escape that it was."""
+    raw = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
     return Answer(raw, "application/json", status, headers)
 
 

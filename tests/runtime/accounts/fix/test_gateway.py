@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.runtime.accounts.fix.transcripts import LIMIT_S, OURS, PATIENT, Client, VirtualTime
+from pytest import MonkeyPatch
+from tests.runtime.accounts.fix.transcripts import LIMIT_S, OURS, PATIENT, Client, VirtualTime, framed
 from tests.runtime.accounts.sequence import sqlite_place
 from tests.runtime.accounts.test_desk import PASSWORD, QUICK, Hall, hall_at
 
-from isocast.orders.desk import Scope
+from isocast.orders.desk import (
+    CancelRequest,
+    Login,
+    ReplaceRequest,
+    ReportKind,
+    Scope,
+    TradeReport,
+    TradingRequest,
+)
 from isocast.runtime.accounts.fix.connection import FixBounds
 from isocast.runtime.accounts.fix.orders_door import OrdersDoor
 from isocast.runtime.accounts.fix.server import FixServer
@@ -32,17 +41,17 @@ class House:
         self.store = SessionStore(folder / "fix.db", is_new=True)
         door = OrdersDoor(hall.desk, self.times.now)
         self.server = FixServer(OURS, door, self.store, times=self.times, bounds=bounds)
-        self._clients: list[Client] = []
+        self.clients: list[Client] = []
 
     async def logon(self, comp_id: str = "ADA", name: str = "ada", secret: str = PASSWORD) -> Trader:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
-        self._clients.append(Client(reader, writer, self.times))
-        trader = Trader(self._clients[-1], self.hall)
+        self.clients.append(Client(reader, writer, self.times))
+        trader = Trader(self.clients[-1], self.hall)
         await trader.send(f"35=A|49={comp_id}|98=0|108=0|553={name}|554={secret}")
         return trader
 
     async def close(self) -> None:
-        for client in self._clients:
+        for client in self.clients:
             await client.gone()
         await self.server.cut()
         await self.store.close()
@@ -140,6 +149,59 @@ def test_a_cancel_of_another_symbol_or_side_than_its_order_s_is_refused(tmp_path
         assert (await ada.next())[150] == "6"
         await ada.send(f"35=F|11=right|41=o1|54=1|{IBM}")
         assert (await ada.next())[150] == "I", "the same again"
+
+    in_house(tmp_path, story)
+
+
+def test_an_order_repeated_right_behind_the_logon_is_answered(tmp_path: Path) -> None:
+    """Whoever is not sure of an order sends it again first of all: in a session that heard of it, and in a new one."""
+
+    async def story(house: House) -> None:
+        ada = await traded(house)
+        await ada.send("35=5|58=bye")
+        assert (await ada.next())[35] == "5"
+        await ada.client.closed()
+        for comp_id, number in (("ADA", 3), ("ADA2", 0)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", house.server.port)
+            client = Client(reader, writer, house.times)
+            house.clients.append(client)
+            client.sender = comp_id
+            logon = f"35=A|34={number + 1}|49={comp_id}|98=0|108=0|553=ada|554={PASSWORD}"
+            order = f"35=D|34={number + 2}|49={comp_id}|11=o1|{ORDER}"
+            both = [framed(body, sender=comp_id, now=house.times.now()) for body in (logon, order)]
+            await client.raw(b"".join(both))
+            assert dict(await client.next())[35] == "A"
+            status = dict(await client.next())
+            assert (status[11], status[150], status[39]) == ("o1", "I", "0")
+
+    in_house(tmp_path, story)
+
+
+def test_changes_refused_at_another_door_are_told_as_what_they_were(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A session that did not send them has nothing to remember them by, and does not read all that was ever told."""
+
+    async def story(house: House) -> None:
+        ada, desk = await traded(house), house.hall.desk
+
+        reports, begun = desk.reports, []
+
+        async def counted(login: Login, after: int, limit: int = 1_000) -> Sequence[TradeReport]:
+            begun.append(after)
+            return await reports(login, after, limit)
+
+        monkeypatch.setattr(desk, "reports", counted)
+        asked: tuple[TradingRequest, ...] = (
+            ReplaceRequest("r1", "nobody's", quantity=5),
+            CancelRequest("c1", "nobody's"),
+            ReplaceRequest("r2", "o1", quantity=0),
+        )
+        for request in asked:
+            assert (await desk.submit(house.hall.ada, request)).kind is ReportKind.CHANGE_REFUSED
+            refused = await ada.next()
+            assert (refused[35], refused[11]) == ("9", request.client_id)
+            assert refused[434] == ("2" if isinstance(request, ReplaceRequest) else "1")
+        assert 0 not in begun, "what was told is not read again from its beginning"
+        assert await desk.order(house.hall.ada, "r2") is None, "a refused id is no name of its order"
 
     in_house(tmp_path, story)
 

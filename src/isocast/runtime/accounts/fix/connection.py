@@ -98,7 +98,7 @@ class Visitor(Protocol):
         """The answers to a message. It is begun in the order of the messages; answers are sent in that order."""
 
     def reports(self, after: int) -> AsyncGenerator[Outgoing, None]:
-        """What the account is told after the report of this number, and from now on."""
+        """What the account is told after the report of this number, and from now on. Asked for before any `handle`."""
 
     async def leave(self) -> None:
         """The session has no connection any more."""
@@ -186,6 +186,7 @@ class Connection:
         self._session = Session(name.ours, name.theirs, takes=takes)
         self._id = 0
         self._report = 0
+        self._reports: AsyncGenerator[Outgoing, None]
         self._pending: deque[_Pending] = deque()
         self._pending_changed = asyncio.Event()
         self._armed_at: int | None = None
@@ -202,6 +203,7 @@ class Connection:
     async def run(self, begin: Callable[..., Sequence[Effect]], kept: Kept) -> None:
         """Serve until the connection ends. `begin(session, now=…)` is the session's first step."""
         self._id, self._report = kept.id, kept.report
+        self._reports = self._visitor.reports(kept.report)
         numbers = kept.next_in, kept.next_out
         self._session = Session(self._name.ours, self._name.theirs, *numbers, takes=self._takes)
         writer = self._stream.writer
@@ -278,7 +280,7 @@ class Connection:
             await self._send(reports)
 
     async def _hear(self, queue: asyncio.Queue[Outgoing]) -> None:
-        async with aclosing(self._visitor.reports(self._report)) as reports:
+        async with aclosing(self._reports) as reports:
             async for report in reports:
                 await queue.put(report)
         raise TransportError("there are no more reports: the gateway cannot go on")

@@ -47,7 +47,7 @@ _UNIT: Final = 10_000
 _UNIT_DIGITS: Final = 4
 _AVERAGE_STEP: Final = Decimal("0.00000001")
 _REMEMBERED_MAX: Final = 10_000
-"""Trades and requests of one session whose reports are remembered."""
+"""Trades of one session whose reports are remembered."""
 _PAGE: Final = 1_000
 _OFFER_DIGITS_MAX: Final = 20
 """Of an order's id."""
@@ -244,8 +244,6 @@ class OrdersVisitor:
         self._answers = 0
         self._trades: OrderedDict[tuple[int, int], int] = OrderedDict()
         """The report of a trade, by trade and order."""
-        self._replaces: OrderedDict[str, bool] = OrderedDict()
-        """Whether a request is a replace, by its client id."""
 
     @property
     def account(self) -> int:
@@ -302,14 +300,12 @@ class OrdersVisitor:
             raise _RefusedError(f"ClOrdID (11) has more than {CLIENT_ID_MAX} characters")
         self._check_account(first.get(1))
         if message.kind == "F":
-            self._remember(first[11], is_replace=False)
             side = _SIDES.get(first[54])
             if side is None:
                 raise _RefusedError(f"tag 54 = {first[54]} is not supported here", 11)
             return CancelRequest(first[11], first[41], unchanged=Unchanged(first[55], side))
         if message.kind == "D":
             return self._take(message) if first[40] == _TAKEN else self._new_order(message)
-        self._remember(first[11], is_replace=True)
         self._check_tags(message)
         kind, side, lifetime = _terms(message)
         return ReplaceRequest(
@@ -464,9 +460,12 @@ class OrdersVisitor:
 
     # ---- what traders hear
 
-    async def reports(self, after: int) -> AsyncGenerator[Outgoing, None]:
+    def reports(self, after: int) -> AsyncGenerator[Outgoing, None]:
         """The account's reports as messages."""
         self._told = max(self._told, after)
+        return self._reports(after)
+
+    async def _reports(self, after: int) -> AsyncGenerator[Outgoing, None]:
         watching = self._desk.watch(self._login, after)
         try:
             async for report in watching:
@@ -481,13 +480,12 @@ class OrdersVisitor:
         """A report as a message; `is_replace` says whose refusal it is, where that is known."""
         if report.kind is ReportKind.CHANGE_REFUSED:
             if is_replace is None:
-                is_replace = await self._is_replace(report.client_id)
+                is_replace = await self._desk.is_replace(self._login, report.client_id)
             return Outgoing("9", await self._cancel_reject(report, is_replace=is_replace), report.number)
         if report.kind is ReportKind.TRADED:
             self._trades[report.trade, report.order] = report.number
-            _shorten(self._trades)
-        elif report.kind in _PENDING_STATES:
-            self._remember(report.client_id, is_replace=report.kind is ReportKind.REPLACE_PENDING)
+            if len(self._trades) > _REMEMBERED_MAX:
+                self._trades.popitem(last=False)
         body = self._execution(report)
         if report.kind in (ReportKind.CONFIRMED, ReportKind.BUSTED, ReportKind.CORRECTED):
             trade = await self._trade_report(report)
@@ -560,16 +558,6 @@ class OrdersVisitor:
         """FIX 4.4: the ExecID of a status is 0."""
         return "0" if report.kind is ReportKind.STATUS else self._answer_id()
 
-    def _remember(self, client_id: str, *, is_replace: bool) -> None:
-        self._replaces.setdefault(client_id, is_replace)
-        _shorten(self._replaces)
-
-    async def _is_replace(self, client_id: str) -> bool:
-        if client_id not in self._replaces:
-            pending = await self._found(lambda told: told.client_id == client_id and told.kind in _PENDING_STATES)
-            return pending is not None and pending.kind is ReportKind.REPLACE_PENDING
-        return self._replaces[client_id]
-
     async def _trade_report(self, report: TradeReport) -> int:
         """The number of the report that told of this trade. A void trade must name it; a confirmed one may."""
         number = self._trades.get((report.trade, report.order), 0)
@@ -630,8 +618,3 @@ def _text(report: TradeReport) -> str:
 
 def _sorted(body: list[Field]) -> list[Field]:
     return sorted(body)
-
-
-def _shorten(remembered: OrderedDict[tuple[int, int], int] | OrderedDict[str, bool]) -> None:
-    if len(remembered) > _REMEMBERED_MAX:
-        remembered.popitem(last=False)
