@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from isocast.security import sealing
 from isocast.security.keys import Purpose, SecretKey, derive
 from isocast.security.sealing import (
+    CHANGES_HEARD,
+    CHANGES_REPAIRED,
+    CHANGES_SENT,
     COMMITMENT_BYTES,
     SALT_BYTES,
     SEAL_TAG_BYTES,
@@ -248,6 +251,44 @@ def test_a_generation_that_is_not_known_here_is_not_heard() -> None:
     assert not here.knows(1, Label(source_id(4, 1), 5), sealed_by(NEW))
     generations.turn((OLD,), NEW)
     assert here.knows(1, Label(SOURCE, 5), sealed_by(NEW))
+
+
+@pytest.mark.parametrize("changes", range(10))
+def test_what_was_heard_opens_whatever_rosters_come_before_its_release(changes: int) -> None:
+    generations = Generations((), OLD)
+    here = Opener({3: SECRET}, generations)
+    assert here.knows(1, Label(SOURCE, 5), sealed_by(OLD))
+    core = [OLD]
+    for number in range(changes):
+        core.insert(0, SecretKey(bytes([100 + number]) * 32))
+        generations.turn(core[:7], core[0])
+    assert here.open(1, Label(SOURCE, 5), sealed_by(OLD)).payload == PAYLOAD
+    assert not here.lacks(sealed_by(OLD))
+
+
+def test_what_a_source_begins_to_send_is_heard_by_whoever_is_a_roster_ahead_and_repaired_by_whoever_is_two() -> None:
+    core = [SecretKey(bytes([100 + number]) * 32) for number in range(10)]
+    sealed = sealed_by(core[-1])
+
+    def heard(newest: int, changes: int) -> bool:
+        known = core[newest : newest + 7]
+        return Opener({3: SECRET}, Generations(known, known[0])).knows(1, Label(SOURCE, 5), sealed, changes)
+
+    source = [place for place in range(10) if heard(place, CHANGES_SENT)]
+    hears = [place for place in range(10) if heard(place, CHANGES_HEARD)]
+    repairs = [place for place in range(10) if heard(place, CHANGES_REPAIRED)]
+    assert source == [5, 6, 7, 8, 9]
+    assert hears == [4, *source]
+    assert repairs == [3, *hears]
+
+
+def test_what_was_never_known_is_told_from_what_was_sealed_wrongly() -> None:
+    here = Opener({3: SECRET}, Generations((NEW,), NEW, past=(OLD,)))
+    assert here.lacks(sealed_by(NEWEST))
+    assert not any(here.lacks(sealed) for sealed in (sealed_by(NEW), sealed_by(OLD), sealed_by(None)))
+    assert here.open(1, Label(SOURCE, 5), sealed_by(OLD)).payload == PAYLOAD
+    assert not here.knows(1, Label(SOURCE, 5), sealed_by(OLD)), "it opens what is here, and nobody sends it any more"
+    assert not opener().lacks(sealed()), "without rosters there is one generation"
 
 
 def mixed(generation: SecretKey, named: SecretKey) -> bytes:

@@ -37,6 +37,9 @@ from isocast.terms.errors import ForgeryError, LocalProtocolError, StrangerError
 from isocast.terms.ids import Label, NodeId, source_id
 
 __all__ = [
+    "CHANGES_HEARD",
+    "CHANGES_REPAIRED",
+    "CHANGES_SENT",
     "COMMITMENT_BYTES",
     "SALT_BYTES",
     "SEAL_TAG_BYTES",
@@ -60,6 +63,13 @@ _FIRST = bytes(_NAME_BYTES)
 COMMITMENT_BYTES: Final = 32
 """Two keys with one commitment are a collision of BLAKE2b-256: 2^128 attempts."""
 SEAL_TAG_BYTES: Final = 16
+
+CHANGES_SENT: Final = 4
+"""Core keys that followed the one of a payload, at most, when its source begins to send it again."""
+CHANGES_HEARD: Final = 5
+"""The same when a receiver hears it from its source: one more, since the source may not know the newest roster yet."""
+CHANGES_REPAIRED: Final = 6
+"""The same when a receiver hears it from another: that one may not have known the newest roster when it heard it."""
 
 _SALTS_KEPT = 4_096
 """Of which an opener remembers the keys: a source could draw a salt for each message."""
@@ -94,25 +104,41 @@ def base_key(secret: SecretKey, number: int, stripe: int, generation: SecretKey 
 
 
 class Generations:
-    """The core keys that rosters brought, as far as seals go: which are known, and by which one seals now."""
+    """The core keys that rosters brought, as far as seals go: which are known, and by which one seals now.
 
-    def __init__(self, known: Iterable[SecretKey] = (), current: SecretKey | None = None) -> None:
-        """`current`: None is the generation to which no roster brought anything; it is always known."""
-        self.known: Mapping[bytes, SecretKey | None] = {}
+    What was heard opens for as long as it waits for its release, whatever rosters come meanwhile: nothing that was
+    known is forgotten. What is heard of old generations is bounded, so that every site can open it.
+    """
+
+    def __init__(
+        self, known: Iterable[SecretKey] = (), current: SecretKey | None = None, past: Iterable[SecretKey] = ()
+    ) -> None:
+        """`current`: None is the generation to which no roster brought anything; it is always known.
+
+        `known`: the newest first. `past`: what is not heard any more, and opens what is here already.
+        """
+        self.known: Mapping[bytes, SecretKey | None] = {_FIRST: None, **{_name(key): key for key in past}}
         """By name: another mapping after each change."""
         self.current = _FIRST
         """The name of the one by which one seals."""
+        self._changes: dict[bytes, int] = {}
+        """By name: how many core keys followed it."""
         self.turn(known, current)
 
     def turn(self, known: Iterable[SecretKey], current: SecretKey | None) -> None:
-        """Know these from now on, and seal by this one."""
-        keys = [*known, *(() if current is None else (current,))]
-        self.known = {_FIRST: None, **{_name(key): key for key in keys}}
+        """Know these from now on, the newest first, and seal by this one."""
+        keys = {_name(key): key for key in (*known, *(() if current is None else (current,)))}
+        self.known = {**self.known, **keys}
         self.current = _FIRST if current is None else _name(current)
+        self._changes = {**{name: place for place, name in enumerate(keys)}, _FIRST: 0}
 
-    def names(self, sealed: bytes) -> bool:
-        """Whether a sealed payload names one that is known."""
-        return sealed[:_NAME_BYTES] in self.known
+    def names(self, sealed: bytes, changes: int = CHANGES_REPAIRED) -> bool:
+        """Whether a sealed payload names one that is heard, so many changes of the core key later at the most."""
+        return self._changes.get(sealed[:_NAME_BYTES], changes + 1) <= changes
+
+    def lacks(self, sealed: bytes) -> bool:
+        """Whether a sealed payload names one that was never known here."""
+        return sealed[:_NAME_BYTES] not in self.known
 
     def base_key(self, secret: SecretKey, number: int, stripe: int, salt: bytes) -> bytes:
         """Of a source's seals in one stripe, of the generation that a salt names: the first, where it names none."""
@@ -253,18 +279,22 @@ class Opener:
                 raise
         return open_with(first, stripe, label, sealed)
 
-    def knows(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> bool:
-        """Whether a payload is of a generation that is known here: no other is to be heard.
+    def knows(self, stripe: int, label: tuple[NodeId, int], sealed: bytes, changes: int = CHANGES_REPAIRED) -> bool:
+        """Whether a payload is of a generation that is heard here, so many changes of the core key later at the most.
 
         Else sites that know a roster and sites that do not yet would find different things in it. What commits to a key
         of the first generation is of that, whatever it names: versions before this one named none.
         """
-        if not self._are_named or self._generations.names(sealed):
+        if not self._are_named or self._generations.names(sealed, changes):
             return True
         try:
             return is_committed(self._first_key(label, stripe, sealed), sealed)
         except StrangerError:
             return False
+
+    def lacks(self, sealed: bytes) -> bool:
+        """Whether what does not open here may open elsewhere: its generation was never known here."""
+        return self._are_named and self._generations.lacks(sealed)
 
     def _first_key(self, label: tuple[NodeId, int], stripe: int, sealed: bytes) -> bytes:
         """The seal key of one message, if it is of the first generation."""
