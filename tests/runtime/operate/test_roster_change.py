@@ -287,6 +287,39 @@ def test_a_site_that_lacks_a_core_key_ends_and_releases_no_empty_message(tmp_pat
     run(work(), PATIENCE_S)
 
 
+def test_a_site_that_nobody_told_finds_the_roster_and_its_core_key_by_the_sequence(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, SMALL)) as world:
+            await world.start()
+            assert renew_roster(world.market, RosterWish(new_core_key=True)) is not None
+            for name in ("a", "x", "floor"):
+                await ask(world.market.directory_of(name), "roster")
+            await ask(world.market.directory_of("a"), "announce-roster", serial=2)
+            await eventually(lambda: book_of(world, "b").entries[-1][1].serial == 2)
+            await eventually(lambda: len({core_key(world, name) for name in (*CORE, "floor")}) == 1)
+            await world.publish("floor", trades(5))
+            await world.until_journals_have(range(1, 6), *RECEIVERS)
+            assert not unheard(world)
+
+    run(work())
+
+
+def test_a_node_that_is_told_of_two_rosters_at_once_hears_by_the_core_keys_of_both(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, SMALL)) as world:
+            await world.start()
+            brought = []
+            for name in ("a", "x"):
+                assert renew_roster(world.market, RosterWish(new_core_key=True)) is not None
+                await ask(world.market.directory_of(name), "roster")
+                brought.append(core_keys_of(world, name).newest)
+            # The first came into force where it is known: they speak by it, and the second has to wait.
+            keys = core_keys_of(world, "x")
+            assert (keys.current, keys.newest) == tuple(brought)
+
+    run(work())
+
+
 def test_a_revocation_binds_at_once(tmp_path: Path) -> None:
     async def work() -> None:
         async with World(market_file(tmp_path, SMALL)) as world:
