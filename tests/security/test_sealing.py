@@ -21,13 +21,15 @@ from isocast.security.sealing import (
     SALT_BYTES,
     SEAL_TAG_BYTES,
     Generations,
+    Opened,
     Opener,
     Sealer,
     seal_with,
 )
 from isocast.terms.errors import ForgeryError, LocalProtocolError, RemoteProtocolError, StrangerError
-from isocast.terms.ids import Label, source_id
+from isocast.terms.ids import NO_EPOCH, Label, source_id
 from isocast.wire.limits import SEAL_BYTES
+from isocast.wire.packets import Data
 
 RAW = bytes(range(32))
 SECRET = SecretKey(RAW)
@@ -86,6 +88,42 @@ def test_a_seal_commits_to_its_key() -> None:
     mixed = sealed()[:16] + other[16:48] + sealed()[48:]
     with pytest.raises(ForgeryError, match="the seal is broken"):
         opener().open(1, LABEL, mixed)
+
+
+# ---- many at once
+
+
+def test_many_are_opened_as_each_would_be_and_what_is_wrong_is_told() -> None:
+    here, source = opener(), Sealer(SECRET, 3, SALT)
+    good = {number: source.seal(1, Label(SOURCE, number), b"%d" % number) for number in range(1, 6)}
+    wrong = {6: b"", 7: good[1], 8: good[2][:-1] + bytes((good[2][-1] ^ 1,)), 9: good[3][:60], 10: bytes(200)}
+    messages = [Data(1, NO_EPOCH, SOURCE, number, 1, raw) for number, raw in sorted((good | wrong).items())]
+    messages.insert(3, Data(1, NO_EPOCH, source_id(4, 1), 1, 1, good[1]))
+    told: list[Data] = []
+    found = here.open_all(1, messages, lambda message, _: told.append(message))
+    assert [message.label for message in told] == [(source_id(4, 1), 1), *[(SOURCE, number) for number in wrong]]
+    expected = []
+    for message in messages:
+        try:
+            expected.append(opener().open(1, message.label, message.payload))
+        except RemoteProtocolError:
+            expected.append(Opened(b"", b"", b""))
+    assert found == expected
+    assert [one.payload for one in found if one.key] == [b"1", b"2", b"3", b"4", b"5"]
+    assert here.open_all(1, messages[:3], lambda *_: told.append(messages[0])) == expected[:3]
+
+
+def test_many_are_opened_by_the_generations_that_are_known_then() -> None:
+    generations = Generations((), NEW)
+    here = Opener({3: SECRET}, generations)
+    for changes, key in enumerate((NEW, NEWEST), 1):
+        generations.turn((key,), key)
+        messages = [Data(1, NO_EPOCH, SOURCE, number, 1, sealed_by(key, number)) for number in (1, 2, 3)]
+        assert [one.payload for one in here.open_all(1, messages, never)] == [PAYLOAD] * 3, changes
+
+
+def never(message: Data, reason: RemoteProtocolError) -> None:
+    raise AssertionError(message) from reason
 
 
 # ---- keys

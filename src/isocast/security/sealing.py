@@ -23,7 +23,7 @@ bytes, which a token's digest covers, are this content and no other (`seal_with`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
@@ -33,8 +33,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from isocast.security.keys import KEY_BYTES, Purpose, SecretKey
-from isocast.terms.errors import ForgeryError, LocalProtocolError, StrangerError
+from isocast.terms.errors import ForgeryError, LocalProtocolError, RemoteProtocolError, StrangerError
 from isocast.terms.ids import Label, NodeId, source_id
+from isocast.wire.packets import Data
 
 __all__ = [
     "CHANGES_HEARD",
@@ -74,14 +75,15 @@ CHANGES_REPAIRED: Final = 6
 _SALTS_KEPT = 4_096
 """Of which an opener remembers the keys: a source could draw a salt for each message."""
 
-_NONCE = Struct(">IQ")
 _ASSOCIATED = Struct(">HQQ")
 _LABEL = Struct(">QQ")
+_LABEL_AT = 2
+_NONCE_AT = 6
+"""Associated data ends with the label, and that with the nonce: incarnation and number."""
 _COMMITTING = blake2b(digest_size=COMMITMENT_BYTES, person=b"isocast commit")
 _CIPHER_AT = SALT_BYTES + COMMITMENT_BYTES
 _LEAST_BYTES = _CIPHER_AT + SEAL_TAG_BYTES
 _INCARNATION_BITS = 32
-_INCARNATION_MASK = (1 << _INCARNATION_BITS) - 1
 
 
 class Opened(NamedTuple):
@@ -91,6 +93,9 @@ class Opened(NamedTuple):
     salt: bytes
     key: bytes
     """Of this message alone: it may be published once the message is."""
+
+
+_NOTHING = Opened(b"", b"", b"")
 
 
 def base_key(secret: SecretKey, number: int, stripe: int, generation: SecretKey | None = None) -> bytes:
@@ -174,9 +179,8 @@ def commitment(key: bytes) -> bytes:
 
 def seal_with(key: bytes, salt: bytes, stripe: int, label: tuple[NodeId, int], payload: bytes) -> bytes:
     """The sealed payload, as whoever has been shown the seal key of one message makes it again."""
-    source, number = label
-    nonce, known = _NONCE.pack(source & _INCARNATION_MASK, number), _ASSOCIATED.pack(stripe, source, number)
-    return b"".join((salt, commitment(key), AESGCM(key).encrypt(nonce, payload, known)))
+    known = _ASSOCIATED.pack(stripe, *label)
+    return b"".join((salt, commitment(key), AESGCM(key).encrypt(known[_NONCE_AT:], payload, known)))
 
 
 def is_committed(key: bytes, sealed: bytes) -> bool:
@@ -186,8 +190,7 @@ def is_committed(key: bytes, sealed: bytes) -> bool:
 
 def open_with(key: bytes, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> Opened:
     """What was sealed under this label and seal key; ForgeryError for anything else."""
-    source, number = label
-    nonce, known = _NONCE.pack(source & _INCARNATION_MASK, number), _ASSOCIATED.pack(stripe, source, number)
+    known = _ASSOCIATED.pack(stripe, *label)
     # What `is_committed` says, without the calls: this is done for every message at every receiver.
     committing = _COMMITTING.copy()
     committing.update(key)
@@ -195,9 +198,9 @@ def open_with(key: bytes, stripe: int, label: tuple[NodeId, int], sealed: bytes)
         if len(sealed) < _LEAST_BYTES or not compare_digest(committing.digest(), sealed[SALT_BYTES:_CIPHER_AT]):
             raise InvalidTag  # noqa: TRY301 - whatever is wrong with a seal is told in the same words
         # A view, because a payload is long and a copy of it would be made for nothing.
-        payload = AESGCM(key).decrypt(nonce, memoryview(sealed)[_CIPHER_AT:], known)
+        payload = AESGCM(key).decrypt(known[_NONCE_AT:], memoryview(sealed)[_CIPHER_AT:], known)
     except InvalidTag:
-        raise ForgeryError(f"message {number} of source {source}: the seal is broken") from None
+        raise ForgeryError(f"message {label[1]} of source {label[0]}: the seal is broken") from None
     return Opened(payload, sealed[:SALT_BYTES], key)
 
 
@@ -278,6 +281,46 @@ class Opener:
             if first == key or not is_committed(first, sealed):
                 raise
         return open_with(first, stripe, label, sealed)
+
+    def open_all(
+        self, stripe: int, messages: Sequence[Data], failed: Callable[[Data, RemoteProtocolError], None]
+    ) -> list[Opened]:
+        """What was sealed in these messages, and nothing in the place of those of which `failed` is told.
+
+        As `open` for each, without a call for each: every receiver does this for every message.
+        """
+        if self._known is not self._generations.known:
+            self._known = self._generations.known
+            self._keyed.clear()
+        kept, pack, committing, made_of = self._keyed, _ASSOCIATED.pack, _COMMITTING.copy, tuple.__new__
+        found: list[Opened] = []
+        for message in messages:
+            source, number = message.label
+            sealed = message.payload
+            known, salt = pack(stripe, source, number), sealed[:SALT_BYTES]
+            keyed = kept.get((source >> _INCARNATION_BITS, stripe, salt))
+            try:
+                if keyed is None or len(sealed) < _LEAST_BYTES:
+                    raise InvalidTag  # noqa: TRY301 - the long way, as for whatever is wrong
+                made, committed = keyed.copy(), committing()
+                made.update(known[_LABEL_AT:])
+                key = made.digest()
+                committed.update(key)
+                if not compare_digest(committed.digest(), sealed[SALT_BYTES:_CIPHER_AT]):
+                    raise InvalidTag  # noqa: TRY301
+                payload = AESGCM(key).decrypt(known[_NONCE_AT:], memoryview(sealed)[_CIPHER_AT:], known)
+                found.append(made_of(Opened, (payload, salt, key)))
+            except InvalidTag:
+                found.append(self._opened_singly(stripe, message, failed))
+        return found
+
+    def _opened_singly(self, stripe: int, message: Data, failed: Callable[[Data, RemoteProtocolError], None]) -> Opened:
+        """The first of a source's start, and whatever is wrong."""
+        try:
+            return self.open(stripe, message.label, message.payload)
+        except RemoteProtocolError as reason:
+            failed(message, reason)
+            return _NOTHING
 
     def knows(self, stripe: int, label: tuple[NodeId, int], sealed: bytes, changes: int = CHANGES_REPAIRED) -> bool:
         """Whether a payload is of a generation that is heard here, so many changes of the core key later at the most.

@@ -372,18 +372,14 @@ class ReceiverHost:
         """The payloads in the clear: from here on they are public, and so are their seal keys."""
         if self._opener is None:
             return [Opened(message.payload, b"", b"") for message in messages]
-        stripe, opener = self._stripe, self._opener
-        found: list[Opened] = []
-        for message in messages:
-            try:
-                found.append(opener.open(stripe, message.label, message.payload))
-            except RemoteProtocolError as reason:
-                self._insist_on_generation(opener, message)
-                # Its source sealed it wrongly; every site finds the same, so the place stays, with nothing in it.
-                found.append(Opened(b"", b"", b""))
-                self._counters.unopened_payloads += 1
-                self._context.alarm("unopened", str(reason), "look at the source: its key file is not this market's")
-        return found
+        return self._opener.open_all(self._stripe, messages, self._not_opened)
+
+    def _not_opened(self, message: Data, reason: RemoteProtocolError) -> None:
+        """Its source sealed it wrongly; every site finds the same, so the place stays, with nothing in it."""
+        if self._opener is not None:
+            self._insist_on_generation(self._opener, message)
+        self._counters.unopened_payloads += 1
+        self._context.alarm("unopened", str(reason), "look at the source: its key file is not this market's")
 
     def _insist_on_generation(self, opener: Opener | ChainOpener, message: Data) -> None:
         """A message that opens at other sites must not be released as nothing here: this site ends instead."""
