@@ -507,7 +507,7 @@ class Channels:
         channel = Channel.DATA if type(packet) in _OF_SOURCES else Channel.CONTROL
         self._queued[channel].append(encode(packet, keys or {}, self._market.id))
 
-    def to_line(self, packets: Iterable[Packet]) -> None:
+    def to_line(self, packets: Sequence[Packet]) -> None:
         """Queue packets for our own line; a node without one has no customers."""
         if Channel.LINE in self._group_outlets:
             keys, market, sealer = self._keys.edge or {}, self._market.id, self._keys.sealer
@@ -515,7 +515,7 @@ class Channels:
             if sealer is None:
                 frames += [encode(packet, keys, market) for packet in packets]
             else:
-                frames += [sealer.seal(packet, market) for packet in packets]
+                frames += sealer.seal_all(packets, market)
 
     def unicast(self, to: NodeId, packet: Packet) -> None:
         """Queue a packet for one node; a node that the market does not know is nobody."""
