@@ -16,6 +16,7 @@
 | a token of another epoch against its honest owner | epochs of evidence | nobody is convicted |
 | a stolen site key after its revocation | revocations | refused_signatures: token |
 | a key that was rotated away, under the roster before | serials | refused_signatures: token |
+| copies of one request, in a site's name | answered once | nobody: they cost no answers |
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ from isocast.terms.errors import ForgeryError
 from isocast.terms.ids import NO_EPOCH, Epoch
 from isocast.wire.codec import encode
 from isocast.wire.events import EVENT_DTYPE
-from isocast.wire.frame import VERSION, tag_of
+from isocast.wire.frame import VERSION, PacketKind, tag_of
 from isocast.wire.limits import SIGNATURE_BYTES, TAG_BYTES
-from isocast.wire.packets import NO_DIGEST, ControlEntry, ControlKind, Data, Join, NewRing, Receipt, Token, Vote
+from isocast.wire.packets import NO_DIGEST, ControlEntry, ControlKind, Data, Join, Nack, NewRing, Receipt, Token, Vote
 from isocast.wire.signing import SignedKind
 from isocast.wire.statements import vote_of
 
@@ -74,7 +75,8 @@ RECEIVERS = ("a", "b", "c")
 CALM = {"timing": {"detect": "60ms", "process": "200ms"}}
 """A ring that re-forms because a busy machine was late says nothing about an attack."""
 SETTINGS = {**CALM, "network": {"filter": "off"}}
-"""What the kernel would drop is judged by the nodes: the filter is a defence of its own, see test_floods."""
+"""What the kernel would drop is judged by the nodes: the filter is a defence of its own, see
+`tests.runtime.net.test_channels`."""
 BRISK: dict[str, dict[str, object]] = {"timing": {"detect": "20ms", "process": "50ms"}}
 """A new roster counts some fifteen tokens later."""
 _NUMBER_AT = slice(28, 36)
@@ -664,3 +666,33 @@ def test_a_key_that_was_rotated_away_convicts_nobody_and_is_counted(tmp_path: Pa
         until_after(attack, lambda: all(kind(here.counters(name)) for name in ("a", "c", "x")))
         here.later(3)
         assert not any(here.counters(name).convictions for name in (*RECEIVERS, "x"))
+
+
+# ---- copies of a request
+
+
+BEGS = 400
+
+
+def beg(here: Scene) -> int:
+    """One request in c's name, again and again; how many answers a sent meanwhile."""
+    counters, market, token = here.counters("a"), here.world.market, here.token()
+    here.later(2)
+    number = here.receiver("a").held + 1_000  # Nobody has it, so whoever is asked says that it is pending.
+    nack = Nack(0, token.epoch, market.node("c").node, number, False, 0, ())  # noqa: FBT003 - it has no token
+    frame = encode(nack, here.thief.keys, market.id)
+    heard, said = counters.received_of(PacketKind.NACK), counters.sent_of(PacketKind.PENDING)
+    for _ in range(BEGS):
+        here.thief.send_to(frame, "a")
+    wait_until(lambda: counters.received_of(PacketKind.NACK) >= heard + BEGS)
+    return counters.sent_of(PacketKind.PENDING) - said
+
+
+def test_without_its_defence_copies_of_a_request_are_all_answered(tmp_path: Path) -> None:
+    with scene(tmp_path, "answered once") as here:
+        assert beg(here) >= BEGS
+
+
+def test_copies_of_a_request_cost_few_answers(market: Scene) -> None:
+    with unmoved(market):
+        assert beg(market) < BEGS // 10

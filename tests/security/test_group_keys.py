@@ -144,6 +144,13 @@ def test_what_is_handed_on_counts_in_its_own_market_alone() -> None:
         seal_core_key(replace(next_roster(second), former=bytes(48)), ROOT, ANOTHER)
 
 
+def test_an_ephemeral_key_that_is_none_is_refused_in_the_same_words() -> None:
+    """With it the root would agree on zeros; whoever prepares a roster for it could put it there."""
+    wanted = wants_core_key(next_roster(SEALED), SEALED)
+    with pytest.raises(LocalProtocolError, match="its root did not draw"):
+        seal_core_key(replace(wanted, ephemeral=bytes(32)), ROOT, ANOTHER)
+
+
 def test_keys_that_are_none_are_refused() -> None:
     with pytest.raises(LocalProtocolError, match="32 random bytes"):
         seal_core_key(a_roster(), ROOT, b"")

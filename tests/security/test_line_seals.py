@@ -24,7 +24,7 @@ from isocast.terms.ids import Epoch, server_id
 from isocast.terms.instants import SECOND
 from isocast.wire.codec import decode, encode
 from isocast.wire.limits import FRAME_BYTES, HEADER_BYTES, MAX_PAYLOAD, SEAL_BYTES, SEALED_LINE_BYTES
-from isocast.wire.packets import Pending, Proof, ReleasedPacket
+from isocast.wire.packets import Packet, Pending, Proof, ReleasedPacket
 
 REGION = SecretKey(bytes(range(32)))
 MARKET, ID = b"m" * 32, b"MKT1"
@@ -72,6 +72,31 @@ def test_the_longest_payload_fits_and_a_proof_too() -> None:
     frame = sealer().seal(proof, ID)
     assert len(frame) <= 1_472
     assert opener().open(frame, ID) == proof
+
+
+def test_a_burst_is_sealed_as_each_of_its_packets_would_be() -> None:
+    """Messages of several tokens, epochs and periods, marked ones, heartbeats and a proof between them."""
+    proof = Proof(0, EPOCH, LONDON, 7, T, 0, 0, 50, 0, 1, bytes(16), (bytes(16),) * 80, bytes(72))
+    burst: list[Packet] = [
+        *(proof, rel(), rel(payload=b"another"), rel()._replace(uncertified=True), rel(T + P - 1), rel(T + P)),
+        *(rel(T + P + DELAY, payload=b"", count=0), rel(), rel()._replace(epoch=Epoch(4, server_id(1)), stripe=1)),
+        *(rel(payload=b"", count=27), rel()._replace(shuffle_key=b"k" * 16), rel(payload=b"")),
+    ]
+    one, other = sealer(), sealer()
+    assert one.seal_all(burst, ID) == [other.seal(packet, ID) for packet in burst]
+    assert one.seal_all(burst[:2], ID) == [other.seal(packet, ID) for packet in burst[:2]], "nonces go on"
+    assert sealer().seal_all([], ID) == []
+
+
+@pytest.mark.parametrize("wrong", [rel(payload=bytes(MAX_PAYLOAD)), rel(instant=-1), rel()._replace(shuffle_key=b"")])
+def test_a_burst_with_what_readers_would_refuse_is_refused_and_no_nonce_is_used_again(wrong: ReleasedPacket) -> None:
+    one = sealer()
+    before = one.seal_all([rel()], ID)
+    with pytest.raises(LocalProtocolError):
+        one.seal_all([rel(), wrong], ID)
+    frames = [*before, *one.seal_all([rel()], ID)]
+    nonces = {frame[HEADER_BYTES + 5 : HEADER_BYTES + 17] for frame in frames}
+    assert nonces == {b"draw" + number.to_bytes(8, "big") for number in (1, 3)}
 
 
 def test_the_same_packet_is_never_sealed_twice_alike() -> None:

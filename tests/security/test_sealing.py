@@ -14,17 +14,22 @@ from hypothesis import strategies as st
 from isocast.security import sealing
 from isocast.security.keys import Purpose, SecretKey, derive
 from isocast.security.sealing import (
+    CHANGES_HEARD,
+    CHANGES_REPAIRED,
+    CHANGES_SENT,
     COMMITMENT_BYTES,
     SALT_BYTES,
     SEAL_TAG_BYTES,
     Generations,
+    Opened,
     Opener,
     Sealer,
     seal_with,
 )
 from isocast.terms.errors import ForgeryError, LocalProtocolError, RemoteProtocolError, StrangerError
-from isocast.terms.ids import Label, source_id
+from isocast.terms.ids import NO_EPOCH, Label, source_id
 from isocast.wire.limits import SEAL_BYTES
+from isocast.wire.packets import Data
 
 RAW = bytes(range(32))
 SECRET = SecretKey(RAW)
@@ -83,6 +88,42 @@ def test_a_seal_commits_to_its_key() -> None:
     mixed = sealed()[:16] + other[16:48] + sealed()[48:]
     with pytest.raises(ForgeryError, match="the seal is broken"):
         opener().open(1, LABEL, mixed)
+
+
+# ---- many at once
+
+
+def test_many_are_opened_as_each_would_be_and_what_is_wrong_is_told() -> None:
+    here, source = opener(), Sealer(SECRET, 3, SALT)
+    good = {number: source.seal(1, Label(SOURCE, number), b"%d" % number) for number in range(1, 6)}
+    wrong = {6: b"", 7: good[1], 8: good[2][:-1] + bytes((good[2][-1] ^ 1,)), 9: good[3][:60], 10: bytes(200)}
+    messages = [Data(1, NO_EPOCH, SOURCE, number, 1, raw) for number, raw in sorted((good | wrong).items())]
+    messages.insert(3, Data(1, NO_EPOCH, source_id(4, 1), 1, 1, good[1]))
+    told: list[Data] = []
+    found = here.open_all(1, messages, lambda message, _: told.append(message))
+    assert [message.label for message in told] == [(source_id(4, 1), 1), *[(SOURCE, number) for number in wrong]]
+    expected = []
+    for message in messages:
+        try:
+            expected.append(opener().open(1, message.label, message.payload))
+        except RemoteProtocolError:
+            expected.append(Opened(b"", b"", b""))
+    assert found == expected
+    assert [one.payload for one in found if one.key] == [b"1", b"2", b"3", b"4", b"5"]
+    assert here.open_all(1, messages[:3], lambda *_: told.append(messages[0])) == expected[:3]
+
+
+def test_many_are_opened_by_the_generations_that_are_known_then() -> None:
+    generations = Generations((), NEW)
+    here = Opener({3: SECRET}, generations)
+    for changes, key in enumerate((NEW, NEWEST), 1):
+        generations.turn((key,), key)
+        messages = [Data(1, NO_EPOCH, SOURCE, number, 1, sealed_by(key, number)) for number in (1, 2, 3)]
+        assert [one.payload for one in here.open_all(1, messages, never)] == [PAYLOAD] * 3, changes
+
+
+def never(message: Data, reason: RemoteProtocolError) -> None:
+    raise AssertionError(message) from reason
 
 
 # ---- keys
@@ -248,6 +289,44 @@ def test_a_generation_that_is_not_known_here_is_not_heard() -> None:
     assert not here.knows(1, Label(source_id(4, 1), 5), sealed_by(NEW))
     generations.turn((OLD,), NEW)
     assert here.knows(1, Label(SOURCE, 5), sealed_by(NEW))
+
+
+@pytest.mark.parametrize("changes", range(10))
+def test_what_was_heard_opens_whatever_rosters_come_before_its_release(changes: int) -> None:
+    generations = Generations((), OLD)
+    here = Opener({3: SECRET}, generations)
+    assert here.knows(1, Label(SOURCE, 5), sealed_by(OLD))
+    core = [OLD]
+    for number in range(changes):
+        core.insert(0, SecretKey(bytes([100 + number]) * 32))
+        generations.turn(core[:7], core[0])
+    assert here.open(1, Label(SOURCE, 5), sealed_by(OLD)).payload == PAYLOAD
+    assert not here.lacks(sealed_by(OLD))
+
+
+def test_what_a_source_begins_to_send_is_heard_by_whoever_is_a_roster_ahead_and_repaired_by_whoever_is_two() -> None:
+    core = [SecretKey(bytes([100 + number]) * 32) for number in range(10)]
+    sealed = sealed_by(core[-1])
+
+    def heard(newest: int, changes: int) -> bool:
+        known = core[newest : newest + 7]
+        return Opener({3: SECRET}, Generations(known, known[0])).knows(1, Label(SOURCE, 5), sealed, changes)
+
+    source = [place for place in range(10) if heard(place, CHANGES_SENT)]
+    hears = [place for place in range(10) if heard(place, CHANGES_HEARD)]
+    repairs = [place for place in range(10) if heard(place, CHANGES_REPAIRED)]
+    assert source == [5, 6, 7, 8, 9]
+    assert hears == [4, *source]
+    assert repairs == [3, *hears]
+
+
+def test_what_was_never_known_is_told_from_what_was_sealed_wrongly() -> None:
+    here = Opener({3: SECRET}, Generations((NEW,), NEW, past=(OLD,)))
+    assert here.lacks(sealed_by(NEWEST))
+    assert not any(here.lacks(sealed) for sealed in (sealed_by(NEW), sealed_by(OLD), sealed_by(None)))
+    assert here.open(1, Label(SOURCE, 5), sealed_by(OLD)).payload == PAYLOAD
+    assert not here.knows(1, Label(SOURCE, 5), sealed_by(OLD)), "it opens what is here, and nobody sends it any more"
+    assert not opener().lacks(sealed()), "without rosters there is one generation"
 
 
 def mixed(generation: SecretKey, named: SecretKey) -> bytes:

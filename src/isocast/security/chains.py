@@ -24,7 +24,15 @@ from typing import NoReturn
 
 from isocast.ring.disclosures import CHAIN_LENGTH, chain_of, link_before
 from isocast.security.keys import KEY_BYTES, SecretKey
-from isocast.security.sealing import SALT_BYTES, Generations, Opened, is_committed, open_with, seal_with
+from isocast.security.sealing import (
+    CHANGES_REPAIRED,
+    SALT_BYTES,
+    Generations,
+    Opened,
+    is_committed,
+    open_with,
+    seal_with,
+)
 from isocast.terms.errors import ForgeryError, LocalProtocolError, StrangerError
 from isocast.terms.ids import Label, NodeId
 
@@ -153,9 +161,16 @@ class ChainOpener:
         self._known = self._generations.known
         self._bases: dict[tuple[int, bytes], bytes] = {}
 
-    def knows(self, _: int, __: tuple[NodeId, int], sealed: bytes) -> bool:
-        """Whether a payload is of a generation that is known here: no other is to be heard."""
-        return not self._are_named or self._generations.names(sealed)
+    def knows(self, _: int, __: tuple[NodeId, int], sealed: bytes, changes: int = CHANGES_REPAIRED) -> bool:
+        """Whether a payload is of a generation that is heard here, so many changes of the core key later at the most.
+
+        No other is to be heard.
+        """
+        return not self._are_named or self._generations.names(sealed, changes)
+
+    def lacks(self, sealed: bytes) -> bool:
+        """Whether what does not open here may open elsewhere: its generation was never known here."""
+        return self._are_named and self._generations.lacks(sealed)
 
     def _key(self, label: tuple[NodeId, int], link: bytes, sealed: bytes) -> bytes:
         number, salt = label[0] >> _INCARNATION_BITS, sealed[:SALT_BYTES]

@@ -108,10 +108,10 @@ def _before(roster: Roster, root: Identity) -> bytes:
     """The core keys before, the newest first; none where the last was drawn by nobody who could make it again."""
     if not roster.former:
         return b""
-    last = _drawn(roster.market, root, roster.ephemeral)
     try:
+        last = _drawn(roster.market, root, roster.ephemeral)
         older = _handing(SecretKey(last)).decrypt(_NONCE, roster.former, roster.market + roster.ephemeral)
-    except InvalidTag:
+    except (InvalidTag, ValueError):  # ValueError: the ephemeral key is none, with which everybody agrees on zeros.
         raise LocalProtocolError("the roster before hands on core keys that its root did not draw") from None
     return (last + older)[: FORMER_MAX * KEY_BYTES]
 

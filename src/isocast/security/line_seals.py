@@ -13,7 +13,7 @@ key of yesterday speaks for yesterday.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Final, NoReturn, Protocol
 
@@ -24,7 +24,7 @@ from isocast.security.keys import SecretKey
 from isocast.security.subscriptions import BASE, REPAIR, ServiceKey, line_key, period_of, service_key
 from isocast.terms.errors import ForgeryError, LocalProtocolError, RemoteProtocolError, StrangerError, UnpaidError
 from isocast.terms.ids import NodeId
-from isocast.wire.codec import line_packet, line_parts
+from isocast.wire.codec import line_packet, line_parts, released_line
 from isocast.wire.frame import FLAGS_AT, SENDER_AT, STRIPE_AT, check_market, peek_kind
 from isocast.wire.limits import HEADER_BYTES, JUMBO_DATAGRAM, SEALED_LINE_BYTES, TAG_BYTES
 from isocast.wire.packets import Packet, Proof, ReleasedPacket
@@ -169,6 +169,34 @@ class LineSealer:
         if len(frame) > limit:
             raise LocalProtocolError(f"a sealed packet of {len(frame)} bytes, at most {limit}")
         return frame
+
+    def seal_all(self, packets: Sequence[Packet], market_id: bytes) -> list[bytes]:
+        """The frames of packets, as `seal` makes each.
+
+        Messages of one token differ in fields and payload alone: what is authenticated besides is made once for all.
+        """
+        frames: list[bytes] = []
+        drawn, pack = self._drawn, _NONCE.pack
+        header, instant, known, cipher = b"", -1, b"", None
+        for packet in packets:
+            if type(packet) is not ReleasedPacket or packet.count != 1:
+                frames.append(self.seal(packet, market_id))
+                continue
+            begins, fields = released_line(packet, market_id, _SEALED_FLAG)
+            if cipher is None or begins != header or packet.instant != instant:
+                header, instant = begins, packet.instant
+                period = _period(packet, self._keys.length_ns, self._delay_ns)
+                cipher, named = self._ciphers.get((period, packet.stripe)) or self._new_cipher(period, packet.stripe)
+                known = header + named
+            self._counter += 1  # Before it is used: a nonce is never taken twice, whatever fails behind this.
+            nonce = pack(drawn, self._counter)
+            frame = b"".join(
+                (known, nonce, cipher.encrypt(nonce, b"".join((fields, packet.payload, packet.proof)), known))
+            )
+            if len(frame) > JUMBO_DATAGRAM:
+                raise LocalProtocolError(f"a sealed packet of {len(frame)} bytes, at most {JUMBO_DATAGRAM}")
+            frames.append(frame)
+        return frames
 
     def _new_cipher(self, period: int, stripe: int) -> tuple[AESGCM, bytes]:
         key = self._keys.find(self._service, period)

@@ -23,7 +23,7 @@ bytes, which a token's digest covers, are this content and no other (`seal_with`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
@@ -33,10 +33,14 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from isocast.security.keys import KEY_BYTES, Purpose, SecretKey
-from isocast.terms.errors import ForgeryError, LocalProtocolError, StrangerError
+from isocast.terms.errors import ForgeryError, LocalProtocolError, RemoteProtocolError, StrangerError
 from isocast.terms.ids import Label, NodeId, source_id
+from isocast.wire.packets import Data
 
 __all__ = [
+    "CHANGES_HEARD",
+    "CHANGES_REPAIRED",
+    "CHANGES_SENT",
     "COMMITMENT_BYTES",
     "SALT_BYTES",
     "SEAL_TAG_BYTES",
@@ -61,17 +65,25 @@ COMMITMENT_BYTES: Final = 32
 """Two keys with one commitment are a collision of BLAKE2b-256: 2^128 attempts."""
 SEAL_TAG_BYTES: Final = 16
 
+CHANGES_SENT: Final = 4
+"""Core keys that followed the one of a payload, at most, when its source begins to send it again."""
+CHANGES_HEARD: Final = 5
+"""The same when a receiver hears it from its source: one more, since the source may not know the newest roster yet."""
+CHANGES_REPAIRED: Final = 6
+"""The same when a receiver hears it from another: that one may not have known the newest roster when it heard it."""
+
 _SALTS_KEPT = 4_096
 """Of which an opener remembers the keys: a source could draw a salt for each message."""
 
-_NONCE = Struct(">IQ")
 _ASSOCIATED = Struct(">HQQ")
 _LABEL = Struct(">QQ")
+_LABEL_AT = 2
+_NONCE_AT = 6
+"""Associated data ends with the label, and that with the nonce: incarnation and number."""
 _COMMITTING = blake2b(digest_size=COMMITMENT_BYTES, person=b"isocast commit")
 _CIPHER_AT = SALT_BYTES + COMMITMENT_BYTES
 _LEAST_BYTES = _CIPHER_AT + SEAL_TAG_BYTES
 _INCARNATION_BITS = 32
-_INCARNATION_MASK = (1 << _INCARNATION_BITS) - 1
 
 
 class Opened(NamedTuple):
@@ -81,6 +93,9 @@ class Opened(NamedTuple):
     salt: bytes
     key: bytes
     """Of this message alone: it may be published once the message is."""
+
+
+_NOTHING = Opened(b"", b"", b"")
 
 
 def base_key(secret: SecretKey, number: int, stripe: int, generation: SecretKey | None = None) -> bytes:
@@ -94,25 +109,41 @@ def base_key(secret: SecretKey, number: int, stripe: int, generation: SecretKey 
 
 
 class Generations:
-    """The core keys that rosters brought, as far as seals go: which are known, and by which one seals now."""
+    """The core keys that rosters brought, as far as seals go: which are known, and by which one seals now.
 
-    def __init__(self, known: Iterable[SecretKey] = (), current: SecretKey | None = None) -> None:
-        """`current`: None is the generation to which no roster brought anything; it is always known."""
-        self.known: Mapping[bytes, SecretKey | None] = {}
+    What was heard opens for as long as it waits for its release, whatever rosters come meanwhile: nothing that was
+    known is forgotten. What is heard of old generations is bounded, so that every site can open it.
+    """
+
+    def __init__(
+        self, known: Iterable[SecretKey] = (), current: SecretKey | None = None, past: Iterable[SecretKey] = ()
+    ) -> None:
+        """`current`: None is the generation to which no roster brought anything; it is always known.
+
+        `known`: the newest first. `past`: what is not heard any more, and opens what is here already.
+        """
+        self.known: Mapping[bytes, SecretKey | None] = {_FIRST: None, **{_name(key): key for key in past}}
         """By name: another mapping after each change."""
         self.current = _FIRST
         """The name of the one by which one seals."""
+        self._changes: dict[bytes, int] = {}
+        """By name: how many core keys followed it."""
         self.turn(known, current)
 
     def turn(self, known: Iterable[SecretKey], current: SecretKey | None) -> None:
-        """Know these from now on, and seal by this one."""
-        keys = [*known, *(() if current is None else (current,))]
-        self.known = {_FIRST: None, **{_name(key): key for key in keys}}
+        """Know these from now on, the newest first, and seal by this one."""
+        keys = {_name(key): key for key in (*known, *(() if current is None else (current,)))}
+        self.known = {**self.known, **keys}
         self.current = _FIRST if current is None else _name(current)
+        self._changes = {**{name: place for place, name in enumerate(keys)}, _FIRST: 0}
 
-    def names(self, sealed: bytes) -> bool:
-        """Whether a sealed payload names one that is known."""
-        return sealed[:_NAME_BYTES] in self.known
+    def names(self, sealed: bytes, changes: int = CHANGES_REPAIRED) -> bool:
+        """Whether a sealed payload names one that is heard, so many changes of the core key later at the most."""
+        return self._changes.get(sealed[:_NAME_BYTES], changes + 1) <= changes
+
+    def lacks(self, sealed: bytes) -> bool:
+        """Whether a sealed payload names one that was never known here."""
+        return sealed[:_NAME_BYTES] not in self.known
 
     def base_key(self, secret: SecretKey, number: int, stripe: int, salt: bytes) -> bytes:
         """Of a source's seals in one stripe, of the generation that a salt names: the first, where it names none."""
@@ -148,9 +179,8 @@ def commitment(key: bytes) -> bytes:
 
 def seal_with(key: bytes, salt: bytes, stripe: int, label: tuple[NodeId, int], payload: bytes) -> bytes:
     """The sealed payload, as whoever has been shown the seal key of one message makes it again."""
-    source, number = label
-    nonce, known = _NONCE.pack(source & _INCARNATION_MASK, number), _ASSOCIATED.pack(stripe, source, number)
-    return b"".join((salt, commitment(key), AESGCM(key).encrypt(nonce, payload, known)))
+    known = _ASSOCIATED.pack(stripe, *label)
+    return b"".join((salt, commitment(key), AESGCM(key).encrypt(known[_NONCE_AT:], payload, known)))
 
 
 def is_committed(key: bytes, sealed: bytes) -> bool:
@@ -160,8 +190,7 @@ def is_committed(key: bytes, sealed: bytes) -> bool:
 
 def open_with(key: bytes, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> Opened:
     """What was sealed under this label and seal key; ForgeryError for anything else."""
-    source, number = label
-    nonce, known = _NONCE.pack(source & _INCARNATION_MASK, number), _ASSOCIATED.pack(stripe, source, number)
+    known = _ASSOCIATED.pack(stripe, *label)
     # What `is_committed` says, without the calls: this is done for every message at every receiver.
     committing = _COMMITTING.copy()
     committing.update(key)
@@ -169,9 +198,9 @@ def open_with(key: bytes, stripe: int, label: tuple[NodeId, int], sealed: bytes)
         if len(sealed) < _LEAST_BYTES or not compare_digest(committing.digest(), sealed[SALT_BYTES:_CIPHER_AT]):
             raise InvalidTag  # noqa: TRY301 - whatever is wrong with a seal is told in the same words
         # A view, because a payload is long and a copy of it would be made for nothing.
-        payload = AESGCM(key).decrypt(nonce, memoryview(sealed)[_CIPHER_AT:], known)
+        payload = AESGCM(key).decrypt(known[_NONCE_AT:], memoryview(sealed)[_CIPHER_AT:], known)
     except InvalidTag:
-        raise ForgeryError(f"message {number} of source {source}: the seal is broken") from None
+        raise ForgeryError(f"message {label[1]} of source {label[0]}: the seal is broken") from None
     return Opened(payload, sealed[:SALT_BYTES], key)
 
 
@@ -253,18 +282,62 @@ class Opener:
                 raise
         return open_with(first, stripe, label, sealed)
 
-    def knows(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> bool:
-        """Whether a payload is of a generation that is known here: no other is to be heard.
+    def open_all(
+        self, stripe: int, messages: Sequence[Data], failed: Callable[[Data, RemoteProtocolError], None]
+    ) -> list[Opened]:
+        """What was sealed in these messages, and nothing in the place of those of which `failed` is told.
+
+        As `open` for each, without a call for each: every receiver does this for every message.
+        """
+        if self._known is not self._generations.known:
+            self._known = self._generations.known
+            self._keyed.clear()
+        kept, pack, committing, made_of = self._keyed, _ASSOCIATED.pack, _COMMITTING.copy, tuple.__new__
+        found: list[Opened] = []
+        for message in messages:
+            source, number = message.label
+            sealed = message.payload
+            known, salt = pack(stripe, source, number), sealed[:SALT_BYTES]
+            keyed = kept.get((source >> _INCARNATION_BITS, stripe, salt))
+            try:
+                if keyed is None or len(sealed) < _LEAST_BYTES:
+                    raise InvalidTag  # noqa: TRY301 - the long way, as for whatever is wrong
+                made, committed = keyed.copy(), committing()
+                made.update(known[_LABEL_AT:])
+                key = made.digest()
+                committed.update(key)
+                if not compare_digest(committed.digest(), sealed[SALT_BYTES:_CIPHER_AT]):
+                    raise InvalidTag  # noqa: TRY301
+                payload = AESGCM(key).decrypt(known[_NONCE_AT:], memoryview(sealed)[_CIPHER_AT:], known)
+                found.append(made_of(Opened, (payload, salt, key)))
+            except InvalidTag:
+                found.append(self._opened_singly(stripe, message, failed))
+        return found
+
+    def _opened_singly(self, stripe: int, message: Data, failed: Callable[[Data, RemoteProtocolError], None]) -> Opened:
+        """The first of a source's start, and whatever is wrong."""
+        try:
+            return self.open(stripe, message.label, message.payload)
+        except RemoteProtocolError as reason:
+            failed(message, reason)
+            return _NOTHING
+
+    def knows(self, stripe: int, label: tuple[NodeId, int], sealed: bytes, changes: int = CHANGES_REPAIRED) -> bool:
+        """Whether a payload is of a generation that is heard here, so many changes of the core key later at the most.
 
         Else sites that know a roster and sites that do not yet would find different things in it. What commits to a key
         of the first generation is of that, whatever it names: versions before this one named none.
         """
-        if not self._are_named or self._generations.names(sealed):
+        if not self._are_named or self._generations.names(sealed, changes):
             return True
         try:
             return is_committed(self._first_key(label, stripe, sealed), sealed)
         except StrangerError:
             return False
+
+    def lacks(self, sealed: bytes) -> bool:
+        """Whether what does not open here may open elsewhere: its generation was never known here."""
+        return self._are_named and self._generations.lacks(sealed)
 
     def _first_key(self, label: tuple[NodeId, int], stripe: int, sealed: bytes) -> bytes:
         """The seal key of one message, if it is of the first generation."""

@@ -11,6 +11,7 @@ from tests.wire.samples import DATA, KEYS, SAMPLES, SITE, SOURCE, STRIPE, Shared
 
 from isocast.runtime.net.channels import Reception
 from isocast.runtime.watch.counters import Channel, NodeCounters, packet_slot
+from isocast.security.sealing import CHANGES_HEARD, CHANGES_REPAIRED
 from isocast.wire.codec import NO_KEYS, Keys, PacketKind, encode
 from isocast.wire.frame import MAGIC, VERSION, market_id, tag_of
 from isocast.wire.limits import TAG_BYTES
@@ -162,8 +163,10 @@ class OfOneGeneration:
 
     def __init__(self, name: bytes) -> None:
         self._name = name
+        self.asked: list[int] = []
 
-    def knows(self, stripe: int, label: tuple[int, int], sealed: bytes) -> bool:
+    def knows(self, stripe: int, label: tuple[int, int], sealed: bytes, changes: int) -> bool:
+        self.asked.append(changes)
         return (stripe, label) == (STRIPE, DATA.label) and sealed.startswith(self._name)
 
 
@@ -172,8 +175,9 @@ def test_a_message_of_a_generation_of_seals_that_is_not_known_is_refused(repaire
     reader, counters = reception()
     packet = Repair(STRIPE, DATA.epoch, OWN + 1, DATA) if repaired else DATA
     frame = encode(packet, KEYS)
-    reader.seals = OfOneGeneration(DATA.payload[:4])
+    reader.seals = seals = OfOneGeneration(DATA.payload[:4])
     assert reader.packets([frame]) == [packet]
+    assert seals.asked == [CHANGES_REPAIRED if repaired else CHANGES_HEARD]
     reader.seals = OfOneGeneration(b"another")
     assert reader.packets([frame]) == []
     assert reader.refused == [0]

@@ -25,7 +25,7 @@ from isocast.ring.notary import Notary
 from isocast.runtime.disk.store_marker import StoreIdentity
 from isocast.runtime.hosts.driver import Driver, Host
 from isocast.runtime.hosts.roster_following import RosterFollowing, RosterPlace
-from isocast.runtime.market.key_files import MarketKeys, brought_core_keys, load_keys
+from isocast.runtime.market.key_files import BroughtKeys, MarketKeys, brought_core_keys, load_keys
 from isocast.runtime.market.model import ClockSource, DelayModel, Market, NodePlan, NodeRole
 from isocast.runtime.market.roster_files import KeysCounting, NewsReader, load_identity
 from isocast.runtime.market.tls_files import read_status_token
@@ -122,12 +122,21 @@ class Context:
         )
 
     def _take_keys(self) -> None:
-        """Know what the newest roster brings: another key of this node, another key of the core."""
+        """Know what new rosters bring: another key of this node, other keys of the core, one after the other."""
         self._take_key()
         core, book = self.keys.core_keys, self.keys.book
-        brought = None if core is None or book is None else brought_core_keys(self.market, self.plan, book.newest)
-        if core is not None and brought is not None and core.expect(brought.newest, brought.before):
-            self.log.warning("hears another core key", key=brought.newest.fingerprint)
+        if core is None or book is None:
+            return
+        news: list[BroughtKeys] = []
+        for serial in range(book.newest.serial, book.entries[-1][1].serial - 1, -1):
+            roster = book.of_serial(serial)
+            brought = None if roster is None else brought_core_keys(self.market, self.plan, roster)
+            if brought is not None and brought.newest == core.newest:
+                break
+            news += () if brought is None else (brought,)
+        for brought in reversed(news):
+            if core.expect(brought.newest, brought.before):
+                self.log.warning("hears another core key", key=brought.newest.fingerprint)
 
     def _turn_core(self) -> None:
         """A roster is in force: speak by the core key that it brought."""

@@ -64,8 +64,8 @@ from isocast.runtime.market.model import Market, NodeRole, Reveal
 from isocast.runtime.net.clock import ClockStatus
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
 from isocast.security.chains import ChainOpener
-from isocast.security.sealing import Opened
-from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.security.sealing import Opened, Opener
+from isocast.terms.errors import LocalProtocolError, RemoteProtocolError, StoreError
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
 from isocast.terms.timing import Gate
@@ -372,17 +372,22 @@ class ReceiverHost:
         """The payloads in the clear: from here on they are public, and so are their seal keys."""
         if self._opener is None:
             return [Opened(message.payload, b"", b"") for message in messages]
-        stripe, opener = self._stripe, self._opener
-        found: list[Opened] = []
-        for message in messages:
-            try:
-                found.append(opener.open(stripe, message.label, message.payload))
-            except RemoteProtocolError as reason:
-                # Its source sealed it wrongly; every site finds the same, so the place stays, with nothing in it.
-                found.append(Opened(b"", b"", b""))
-                self._counters.unopened_payloads += 1
-                self._context.alarm("unopened", str(reason), "look at the source: its key file is not this market's")
-        return found
+        return self._opener.open_all(self._stripe, messages, self._not_opened)
+
+    def _not_opened(self, message: Data, reason: RemoteProtocolError) -> None:
+        """Its source sealed it wrongly; every site finds the same, so the place stays, with nothing in it."""
+        if self._opener is not None:
+            self._insist_on_generation(self._opener, message)
+        self._counters.unopened_payloads += 1
+        self._context.alarm("unopened", str(reason), "look at the source: its key file is not this market's")
+
+    def _insist_on_generation(self, opener: Opener | ChainOpener, message: Data) -> None:
+        """A message that opens at other sites must not be released as nothing here: this site ends instead."""
+        if opener.lacks(message.payload):
+            name = self._context.market.name_of(message.sender)
+            what = f"message {message.number} of {name} waits here, sealed with a core key that this site never had"
+            rule = f"{what}: bring all rosters into the keys directory, or let it come back under a new number"
+            raise StoreError(str(self._context.directory / "log"), rule)
 
     def _disclosed(self, chain: ChainOpener, release: Release) -> list[Opened]:
         """The payloads in the clear by the keys that their sources disclosed; nothing in the place of a void one."""
@@ -391,6 +396,7 @@ class ReceiverHost:
             try:
                 found.append(chain.open(message.label, link, message.payload))
             except RemoteProtocolError as reason:
+                self._insist_on_generation(chain, message)
                 found.append(Opened(b"", b"", b""))
                 self._counters.void_messages += not link
                 self._counters.unopened_payloads += bool(link)

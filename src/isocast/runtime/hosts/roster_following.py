@@ -163,6 +163,11 @@ class RosterFollower(RosterFollowing, NoFollower):
             return
         self._counting[roster.serial] = notice.effective
         self._note()
+        try:
+            # Perhaps nobody has told this node: it heard of the roster from the sequence, and found the file.
+            place.take_key()
+        except ConfigurationError as reason:
+            place.alarm(f"roster-keys-{roster.serial}", str(reason), "mend it, and run isocast keys apply here")
         if roster is book.newest:
             place.turn_core()
         place.log.warning("a roster is in force", serial=roster.serial, token=notice.effective)

@@ -35,6 +35,7 @@ from isocast.runtime.market.routes import insist_on_routes
 from isocast.runtime.net.channels import NodeKeys
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
 from isocast.security.chains import ChainSealer
+from isocast.security.sealing import CHANGES_SENT
 from isocast.terms.errors import StoreError
 from isocast.terms.ids import Label, NodeId, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
@@ -106,14 +107,14 @@ class SourceHost:
         self.driver: Driver[PublishRequested, SourceHostEffect] = context.driver(self.machine, self, self._channels)
 
     def _insist_on_seals(self, own: NodeId) -> None:
-        """What waits in the outbox must open: rosters hand on so many core keys, and this source may have been away."""
+        """What waits in the outbox must be heard: this source may have been away over many changes of the core key."""
         keys, stripe = self._context.keys, self._context.stripe
         chained = self._context.market.reveal is Reveal.CHAIN
         opener = keys.chain_opener(stripe) if chained else keys.opener()
         held = self.store.state.messages.items() if self._context.market.seal else ()
-        lost = [number for number, (_, sealed) in held if not opener.knows(stripe, (own, number), sealed)]
+        lost = [n for n, (_, sealed) in held if not opener.knows(stripe, (own, n), sealed, CHANGES_SENT)]
         if lost:
-            why = f"messages {lost[0]} to {lost[-1]} are sealed with a core key that no roster hands on any more"
+            why = f"messages {lost[0]} to {lost[-1]} are sealed with a core key of too many rosters ago"
             self.store.renounce(why)
             rule = f"{why}: start the source again, and it begins a new incarnation; publish what they were again"
             raise StoreError(str(self._context.directory / "outbox"), rule)

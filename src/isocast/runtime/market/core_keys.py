@@ -35,11 +35,12 @@ class CoreKeys:
         *,
         first: SecretKey | None = None,
         handed_on: Sequence[SecretKey] = (),
+        past: Iterable[SecretKey] = (),
     ) -> None:
         """`former`: what others may still speak by when this node starts; `clock` in seconds.
 
         `first`: the key that no roster brought, if this node knows it. `handed_on`: the keys before that the newest
-        roster brings besides.
+        roster brings besides, the newest first. `past`: what rosters before it brought.
         """
         self.current = current
         self._first = first
@@ -49,7 +50,7 @@ class CoreKeys:
         self._until = clock() + FORMER_S
         self._rings: list[TurningKeyring] = []
         self._handed_on = tuple(handed_on)
-        self.seals = Generations()
+        self.seals = Generations(past=[key for key in past if key != first])
         """Of the sources' payloads."""
         self._turn_seals()
 
@@ -83,7 +84,7 @@ class CoreKeys:
 
     def _turn_seals(self) -> None:
         """Open by all known keys for as long as this node runs, and seal by the key that it sends with."""
-        keys = (*self._handed_on, *(() if self._other is None else (self._other,)))
+        keys = (self.newest, self.current, *(() if self._other is None else (self._other,)), *self._handed_on)
         known = [key for key in map(self.generation, keys) if key is not None]
         self.seals.turn(known, self.generation(self.current))
 

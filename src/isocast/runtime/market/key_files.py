@@ -389,7 +389,8 @@ def _core_keys(market: Market, plan: NodePlan, book: RosterBook | None, first: S
         rule = f"roster {serial} has no core key for {plan.origin}: isocast keys rotate {plan.origin} asks for one"
         raise ConfigurationError(where, "roster", rule)
     if brought.before:
-        return CoreKeys(brought.newest, brought.before[0], first=first, handed_on=brought.before)
+        past = _past_core_keys(market, plan, book)
+        return CoreKeys(brought.newest, brought.before[0], first=first, handed_on=brought.before, past=past)
     before: Roster | None = book.newest
     while before is not None and before.ephemeral == book.newest.ephemeral:
         before = book.of_serial(before.serial - 1)
@@ -398,6 +399,18 @@ def _core_keys(market: Market, plan: NodePlan, book: RosterBook | None, first: S
     # Of a roster that handed nothing on, since an older version made it.
     found = brought_core_keys(market, plan, before)
     return CoreKeys(brought.newest, None if found is None else found.newest, first=first)
+
+
+def _past_core_keys(market: Market, plan: NodePlan, book: RosterBook) -> list[SecretKey]:
+    """What rosters before the newest brought to the keys that are here: a log may have waited over many of them."""
+    found: list[SecretKey] = []
+    serial = book.newest.serial - 1
+    while (roster := book.of_serial(serial)) is not None:
+        serial -= 1
+        with suppress(ConfigurationError):  # The newest roster counts; of an older one whatever opens is enough.
+            brought = brought_core_keys(market, plan, roster)
+            found += () if brought is None else (brought.newest, *brought.before)
+    return found
 
 
 class BroughtKeys(NamedTuple):

@@ -27,6 +27,7 @@ from isocast.runtime.net.sockets import (
 from isocast.runtime.watch.counters import Channel, NodeCounters, packet_slot
 from isocast.runtime.watch.logs import get_log
 from isocast.security.line_seals import LineOpener, LineSealer
+from isocast.security.sealing import CHANGES_HEARD, CHANGES_REPAIRED
 from isocast.terms.errors import AnotherMarketError, ForgeryError, RemoteProtocolError, StrangerError, UnpaidError
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
@@ -42,14 +43,16 @@ __all__ = ["ADDRESSES_MAX", "LOUD", "ON_A_LINE", "Channels", "LineOutlet", "Node
 class Seals(Protocol):
     """Opens payloads of sources."""
 
-    def knows(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> bool:
-        """Whether a payload is of a generation of seals that is known here."""
+    def knows(self, stripe: int, label: tuple[NodeId, int], sealed: bytes, changes: int) -> bool:
+        """Whether a payload is of a generation of seals that is heard here, so many changes later at the most."""
 
 
 def _is_known(seals: Seals, packet: Packet) -> bool:
     """Whether a message, or one that is sent again, could be opened here once it is due."""
+    if type(packet) is Data:
+        return seals.knows(packet.stripe, packet.label, packet.payload, CHANGES_HEARD)
     message = packet.item if type(packet) is Repair else packet
-    return type(message) is not Data or seals.knows(message.stripe, message.label, message.payload)
+    return type(message) is not Data or seals.knows(message.stripe, message.label, message.payload, CHANGES_REPAIRED)
 
 
 _SEALED = (PacketKind.REL, PacketKind.PROOF)
@@ -504,7 +507,7 @@ class Channels:
         channel = Channel.DATA if type(packet) in _OF_SOURCES else Channel.CONTROL
         self._queued[channel].append(encode(packet, keys or {}, self._market.id))
 
-    def to_line(self, packets: Iterable[Packet]) -> None:
+    def to_line(self, packets: Sequence[Packet]) -> None:
         """Queue packets for our own line; a node without one has no customers."""
         if Channel.LINE in self._group_outlets:
             keys, market, sealer = self._keys.edge or {}, self._market.id, self._keys.sealer
@@ -512,7 +515,7 @@ class Channels:
             if sealer is None:
                 frames += [encode(packet, keys, market) for packet in packets]
             else:
-                frames += [sealer.seal(packet, market) for packet in packets]
+                frames += sealer.seal_all(packets, market)
 
     def unicast(self, to: NodeId, packet: Packet) -> None:
         """Queue a packet for one node; a node that the market does not know is nobody."""
