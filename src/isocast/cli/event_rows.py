@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from isocast.runtime.client.rows import FIELDS, BadFieldError, Resolve, field_of, read_row
+from isocast.runtime.client.rows import FIELDS, BadFieldError, Resolve, field_of, insist_on_nanoseconds, read_row
 from isocast.terms.errors import IsocastError
 from isocast.terms.market import EventKind
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
@@ -93,6 +93,8 @@ class RowReader:
         self._form = form
         self._rest = b""
         self._columns: list[str] = []
+        self._time_column = ""
+        """As the header of a CSV file writes it."""
 
     def events(self, content: bytes) -> Iterator[EventArray]:
         """The events of whole rows; before a RowFault, those of the rows in front of it."""
@@ -172,6 +174,9 @@ class RowReader:
             raise RowFault(self.line, "", f"not JSON: {reason}") from reason
         if not isinstance(row, dict):
             raise RowFault(self.line, "", "expected one JSON object for each event")
+        for name in row:
+            if field_of(name) == "time_ns":
+                _check_unit(name, row[name])
         return {column: value for name, value in row.items() if (column := field_of(name))}
 
     def _csv(self, text: str) -> Mapping[str, object] | None:
@@ -179,6 +184,8 @@ class RowReader:
             if self.line != 1:
                 raise RowFault(1, "", "the first line must name the columns")
             self._columns = read_header(text)
+            written = dict(zip(self._columns, next(csv.reader([text])), strict=True))
+            self._time_column = written.get("time_ns", "")
             return None
         try:
             cells = next(csv.reader([text], strict=True), [])
@@ -186,4 +193,14 @@ class RowReader:
             raise RowFault(self.line, "", f"not CSV: {reason}") from reason
         if len(cells) != len(self._columns):
             raise RowFault(self.line, "", f"{len(cells)} cells under {len(self._columns)} columns")
-        return {column: cell for column, cell in zip(self._columns, cells, strict=True) if column}
+        row = {column: cell for column, cell in zip(self._columns, cells, strict=True) if column}
+        if self._time_column:
+            _check_unit(self._time_column, row["time_ns"])
+        return row
+
+
+def _check_unit(name: str, value: object) -> None:
+    try:
+        insist_on_nanoseconds(name, value)
+    except ValueError as wrong:
+        raise BadFieldError(name, str(wrong)) from wrong

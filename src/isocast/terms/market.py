@@ -158,11 +158,13 @@ def to_ticks(price: Decimal | int | str) -> int:
     """A price as people write it, to ticks, exactly: "12.34" is 123,400. Floats are refused by type."""
     try:
         ticks = _EXACT.multiply(Decimal(price), TICKS_PER_UNIT)
-        exact = abs(ticks) <= MAX_TICKS and ticks == ticks.to_integral_value()
+        fits, whole = abs(ticks) <= MAX_TICKS, ticks == ticks.to_integral_value()
     except (ArithmeticError, ValueError) as reason:
         raise LocalProtocolError(f"price {price!r} is not a number that ticks can carry") from reason
-    if not exact:
-        raise LocalProtocolError(f"price {price} is finer than 10^-{PRICE_DECIMALS} or too large")
+    if not fits:
+        raise LocalProtocolError(f"price {price} is too large: the limit is {from_ticks(MAX_TICKS):f}")
+    if not whole:
+        raise LocalProtocolError(f"price {price} has more than {PRICE_DECIMALS} decimals")
     return int(ticks)
 
 

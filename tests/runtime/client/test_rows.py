@@ -168,7 +168,9 @@ WRONG = [
     ("price", 0.1 + 0.2, "0.30000000000000004 is not a whole number"),
     ("price", float("inf"), "inf is not exact"),
     ("price", 1e15, "not exact as a float: give a Decimal"),
-    ("price", Decimal("0.00001"), "finer than"),
+    ("price", Decimal("0.00001"), "has more than 4 decimals"),
+    ("price", Decimal(10**15), "is too large"),
+    ("time", 1763532000, "1763532000 ns since 1970 is 1970-01-01T00:00:01.763: give a datetime"),
     ("quantity", -1, "-1 is not a whole number"),
     ("quantity", 1.5, "1.5 is not a whole number"),
     ("quantity", 1 << 32, "does not fit 32 bits"),
@@ -216,6 +218,71 @@ def test_a_time_that_nanoseconds_do_not_hold_is_refused(moment: np.datetime64) -
     for form in forms:
         with pytest.raises(RowError, match=r"column time: .* does not fit"):
             events_of(form)
+
+
+@pytest.mark.parametrize("seconds", [1763532000, 1763532000.0, "1763532000", 1763532000_123, np.uint64(1763532000)])
+def test_a_time_in_seconds_is_not_taken_for_nanoseconds(seconds: object) -> None:
+    """It would be in the first days of 1970. `time_ns` says its unit: there it is what it says."""
+    for form in (ROW | {"time": seconds}, pd.DataFrame([ROW]).assign(time=seconds)):
+        with pytest.raises(RowError, match=r"row 0 .*column time: .* is 1970-01-.*give a datetime"):
+            events_of(form)
+    assert events_of(ROW | {"time_ns": 1763532000})["time"].tolist() == [1763532000]
+    assert events_of(ROW | {"time": np.datetime64(1763532000, "ns")})["time"].tolist() == [1763532000]
+
+
+def test_prices_in_ticks_are_not_taken_for_units() -> None:
+    """Records, and files of feeds, have kinds by number and prices in ticks: 72.5 would become 725,000."""
+    part = events_of([ROW, ROW])[["kind", "floor", "symbol", "price", "quantity"]]
+    text = {"floor": ["XLON", "XLON"], "symbol": ["VOD", "VOD"]}
+    frame = pd.DataFrame({**text, **{name: part[name] for name in ("kind", "price", "quantity")}})
+    for form in (part, frame, pl.DataFrame(frame), pa.table(frame)):
+        with pytest.raises(RowError, match=r"column price: .*ticks of 0.0001: give units, which are price / 10000"):
+            events_of(form)
+    assert events_of(frame.assign(price=frame.price / 10_000))["price"].tolist() == [725_000, 725_000]
+    assert events_of({**ROW, "kind": EventKind.TRADE, "price": 72})["price"].tolist() == [720_000]
+
+
+@pytest.mark.parametrize("name", [None, "time", "timestamp", "Date"])
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])
+def test_an_index_of_times_is_the_time_of_the_rows(name: str | None, zone: str | None) -> None:
+    times = pd.to_datetime([MOMENT_NS, MOMENT_NS + 1], utc=True).tz_convert(zone)
+    frame = pd.DataFrame([ROW, ROW], index=pd.Index(times, name=name))
+    assert events_of(frame)["time"].tolist() == [MOMENT_NS, MOMENT_NS + 1]
+    if name != "time":
+        assert events_of(frame.assign(time_ns=5))["time"].tolist() == [5, 5]
+    both = frame.set_index("symbol", append=True)
+    assert events_of(both)[["symbol", "time"]].tolist() == [(b"VOD", MOMENT_NS), (b"VOD", MOMENT_NS + 1)]
+
+
+def test_what_a_library_cannot_carry_is_a_row_error() -> None:
+    far = datetime(3000, 1, 1)  # noqa: DTZ001 - as a column of a table has it
+    for form in (pa.Table.from_pylist([ROW | {"time": far}]), pl.DataFrame([ROW | {"time": far}])):
+        with pytest.raises(RowError, match=r"row 0 .*column time: .* does not fit"):
+            events_of(form)
+    for coded in (
+        pa.Table.from_pylist([ROW])
+        .drop("id")
+        .append_column("id", pa.array([1 << 63], pa.uint64()).dictionary_encode()),
+        pd.DataFrame([ROW]).assign(id=pd.Categorical([1 << 63])),
+    ):
+        assert events_of(coded)["id"].tolist() == [1 << 63]
+    with pytest.raises(RowError, match="Arrow cannot carry"):
+        events_of(pl.DataFrame([ROW]).with_columns(pl.col("id").cast(pl.Int128)))
+    two = np.zeros(1, [("kind", "U8"), ("floor", "U4"), ("price", "f8", 2)])
+    with pytest.raises(RowError, match=r"column price: has \(2,\) values in each row"):
+        events_of(two)
+    for masked in (np.ma.array(two[["kind"]], mask=[True]), np.ma.array(events_of(ROW), mask=[True])):
+        with pytest.raises(RowError, match="masked array"):
+            events_of(masked)
+
+
+def test_a_refusal_says_what_to_give() -> None:
+    with pytest.raises(RowError, match=r"72\.51 is a float of 32 bits.*float64 and round it to 4 places"):
+        events_of(pd.DataFrame([ROW]).assign(price=np.float32(72.51)))
+    with pytest.raises(RowError, match=r"a dict of columns is not a row: give pandas\.DataFrame"):
+        events_of({name: [value] for name, value in ROW.items()})
+    with pytest.raises(RowError, match=r"str is not a table of rows.*`replay` publishes files"):
+        events_of("trades.csv")
 
 
 def test_the_first_wrong_row_is_named_whatever_its_column() -> None:

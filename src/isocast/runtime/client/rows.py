@@ -58,6 +58,7 @@ __all__ = [
     "field_of",
     "fields_of",
     "flag_names",
+    "insist_on_nanoseconds",
     "is_missing",
     "read_row",
     "read_time",
@@ -102,6 +103,8 @@ _SHOWN_MAX = 40
 _EXACT_MAX = 1 << 53
 """From here on a float does not tell whole numbers apart."""
 _TIME_BITS = 63
+_COARSE_TIMES = range(10**9, 10**17)
+"""Numbers that are seconds, milliseconds or microseconds since 1970 of our days; as nanoseconds, times before 1974."""
 _BITS = {"quantity": 32, "reference": 32, "id": 64, "time_ns": _TIME_BITS}
 
 
@@ -241,6 +244,20 @@ def read_time(value: object) -> int:
     if instant < 0:
         raise ValueError(f"{text} is before 1970")
     return _number(instant, _TIME_BITS)
+
+
+def insist_on_nanoseconds(name: object, value: object) -> None:
+    """Refuse a number of seconds, milliseconds or microseconds in a column `time`; ValueError says what to do.
+
+    `time_ns` says its unit: there any number is taken for what it is called.
+    """
+    if str(name).strip().lower() != "time" or isinstance(value, datetime | date | np.datetime64):
+        return
+    text = _text(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if text.isascii() and text.isdigit() and int(text) in _COARSE_TIMES:
+        moment = np.datetime64(int(text), "ns").astype("datetime64[ms]")
+        rule = f"{text} ns since 1970 is {moment}: give a datetime or ISO 8601, or nanoseconds in a column time_ns"
+        raise ValueError(rule)
 
 
 def _reference(value: object, kind: int) -> int:
@@ -386,11 +403,11 @@ def events_of(
     RowError names the first row that is no event, and its column. An array of EVENT_DTYPE is taken as it is, with its
     prices in ticks: these are the records as they travel.
     """
-    if isinstance(rows, np.ndarray) and rows.dtype == EVENT_DTYPE:
+    if isinstance(rows, np.ndarray) and rows.dtype == EVENT_DTYPE and not isinstance(rows, np.ma.MaskedArray):
         return _checked(np.ascontiguousarray(rows.reshape(-1)))
     count, columns = _columns(rows)
     events = np.zeros(count, EVENT_DTYPE)
-    faults: list[RowError] = []
+    faults = list(_ticks_for_units(columns))
     defaults = {"kind": kind, "floor": floor, "symbol": symbol}
     for name in FIELDS:
         written, column = columns.get(name, (name, None))
@@ -409,7 +426,7 @@ def events_of(
         else:
             events["time" if name == "time_ns" else name] = values
     if not faults:
-        faults = list(_gaps(events, columns))
+        faults = [*_gaps(events, columns), *_coarse_times(events, columns)]
     if faults:
         raise min(faults, key=lambda fault: fault.row)
     return events
@@ -425,6 +442,30 @@ def _gaps(events: EventArray, columns: Mapping[str, tuple[object, _Column]]) -> 
             row = next((row for row in doubtful if is_missing(values[row])), None)
             if row is not None:
                 yield RowError(row, str(written), _NO_GAP)
+
+
+def _ticks_for_units(columns: Mapping[str, tuple[object, _Column]]) -> Iterator[RowError]:
+    """A fault of a table that is records, or a file of a feed: taken for units, its prices would be 10^4 as high."""
+    if {"kind", "price"} <= columns.keys():
+        written, prices = columns["price"]
+        if all(isinstance(column, np.ndarray) and column.dtype.kind in "iu" for column in (columns["kind"][1], prices)):
+            rule = f"whole numbers, beside kinds by number, are ticks of {from_ticks(1)}: give units"
+            yield RowError(0, str(written), f"{rule}, which are price / {TICKS_PER_UNIT}")
+
+
+def _coarse_times(events: EventArray, columns: Mapping[str, tuple[object, _Column]]) -> Iterator[RowError]:
+    """The first row whose time is a number of another unit."""
+    written, column = columns.get("time_ns", ("", None))
+    times = events["time"]
+    doubtful = np.flatnonzero((times >= _COARSE_TIMES.start) & (times < _COARSE_TIMES.stop))
+    if len(doubtful):
+        values = _listed(column, len(events))
+        row = int(doubtful[0])
+        is_moment = isinstance(column, np.ndarray) and column.dtype.kind == "M"
+        try:
+            insist_on_nanoseconds("" if is_moment else written, values[row])
+        except ValueError as wrong:
+            yield RowError(row, str(written), str(wrong))
 
 
 def _symbols(
@@ -562,7 +603,8 @@ def _coded(column: _Coded, parse: _Parser, absent: object) -> npt.NDArray[Any]:
     if faults:
         raise min(faults, key=lambda wrong: wrong.row)
     found = [known[code] for code in used]
-    table = np.array(found, "S8" if found and isinstance(found[0], str) else np.int64)
+    numbers = np.uint64 if max((one for one in found if isinstance(one, int)), default=0) > MAX_TICKS else np.int64
+    table = np.array(found, "S8" if found and isinstance(found[0], str) else numbers)
     return table[np.searchsorted(used, column.codes)]
 
 
@@ -596,6 +638,9 @@ def _vector(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if bad.any():
         row = int(bad.argmax())
         value = values[row] if values.dtype.kind == "M" else values[row].item()
+        if values.dtype == np.float32 and name == "price" and isfinite(value):
+            rule = "is a float of 32 bits, which holds some 7 digits: make the column float64 and round it"
+            raise _BadRowError(row, f"{values[row]!s} {rule} to {PRICE_DECIMALS} places")
         _one(row, value, _PARSERS.get(name, _number), 0)
         raise _BadRowError(row, f"{value} does not fit")
     return found
@@ -646,7 +691,7 @@ def _columns(rows: Rows, name_field: NameField = field_of) -> tuple[int, dict[st
     """How many rows there are, and by field what its column is called and has."""
     library = type(rows).__module__.partition(".")[0]
     if library == "pandas":
-        return _named(*_of_pandas(rows), name_field)
+        return _named(*_of_pandas(rows, name_field), name_field)
     if library == "polars":
         return _named(*_of_polars(rows), name_field)
     if library == "pyarrow":
@@ -657,14 +702,26 @@ def _columns(rows: Rows, name_field: NameField = field_of) -> tuple[int, dict[st
         if rows.dtype.names is None:
             rule = f"an array of {rows.dtype} has no columns: give a structured array, such as one of EVENT_DTYPE"
             raise RowError(0, "", rule)
+        if isinstance(rows, np.ma.MaskedArray):
+            raise RowError(0, "", "a masked array has rows without values: give filled() or compressed() of it")
         flat = rows.reshape(-1)
+        for name in rows.dtype.names:
+            if flat[name].ndim != 1:
+                raise RowError(0, name, f"has {flat[name].shape[1:]} values in each row: give one")
         return _named(len(flat), [(name, flat[name]) for name in rows.dtype.names], name_field)
+    if isinstance(rows, Mapping) and rows and all(map(_is_column, rows.values())):
+        raise RowError(0, "", "a dict of columns is not a row: give pandas.DataFrame or pyarrow.table of it")
     if isinstance(rows, Mapping) or (is_dataclass(rows) and not isinstance(rows, type)):
         rows = [rows]
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         forms = "dicts, dataclasses, a pandas or polars frame, an Arrow table or a structured numpy array"
-        raise RowError(0, "", f"{type(rows).__name__} is not a table of rows: give {forms}")
+        files = "; `replay` publishes files of feeds, `isocast publish` any" if isinstance(rows, str) else ""
+        raise RowError(0, "", f"{type(rows).__name__} is not a table of rows: give {forms}{files}")
     return _of_mappings([_mapping(row, value) for row, value in enumerate(rows)], name_field)
+
+
+def _is_column(value: object) -> bool:
+    return isinstance(value, list | tuple | np.ndarray) or hasattr(value, "__arrow_c_stream__")
 
 
 def _named(
@@ -719,24 +776,28 @@ def _of_mappings(
 _Named: TypeAlias = "tuple[int, list[tuple[object, _Column]]]"
 
 
-def _of_pandas(frame: Any) -> _Named:  # noqa: ANN401 - known while running only
+def _of_pandas(frame: Any, name_field: NameField) -> _Named:  # noqa: ANN401 - known while running only
     if not hasattr(frame, "columns"):
         raise RowError(0, "", f"a {type(frame).__name__} of pandas is no table: give a DataFrame")
-    index = frame.index.name
-    if isinstance(index, str) and index.lower() in {*FIELDS, *_ALIASES} and index not in frame.columns:
-        frame = frame.reset_index()  # Times often are the index.
     found: list[tuple[object, _Column]] = []
-    for place, name in enumerate(frame.columns):
-        series = frame.iloc[:, place]
-        if hasattr(series, "cat"):
-            found.append((name, _Coded(series.cat.codes.to_numpy(), series.cat.categories.tolist())))
-        elif getattr(series.dtype, "tz", None) is not None:
-            found.append((name, series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()))
-        elif isinstance(series.dtype, np.dtype) and series.dtype.kind in "iufM":
-            found.append((name, series.to_numpy()))
-        else:
-            found.append((name, series.astype(object).where(series.notna(), None).tolist()))
+    names = {str(name).strip().lower() for name in frame.columns}
+    for level, name in enumerate(frame.index.names):
+        values = frame.index.get_level_values(level)
+        is_time = values.dtype.kind == "M" and name_field is field_of and not names & {"time", "time_ns"}
+        if is_time or (isinstance(name, str) and name.lower() in {*FIELDS, *_ALIASES} and name.lower() not in names):
+            found.append(("time" if is_time else name, _of_series(values.to_series())))  # Times often are the index.
+    found += [(name, _of_series(frame.iloc[:, place])) for place, name in enumerate(frame.columns)]
     return len(frame), found
+
+
+def _of_series(series: Any) -> _Column:  # noqa: ANN401 - a column of pandas
+    if hasattr(series, "cat"):
+        return _Coded(series.cat.codes.to_numpy(), series.cat.categories.tolist())
+    if getattr(series.dtype, "tz", None) is not None:
+        return np.asarray(series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy())
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iufM":
+        return np.asarray(series.to_numpy())
+    return list(series.astype(object).where(series.notna(), None).tolist())
 
 
 def _of_polars(frame: Any) -> _Named:  # noqa: ANN401
@@ -744,8 +805,11 @@ def _of_polars(frame: Any) -> _Named:  # noqa: ANN401
         frame = frame.collect()  # It was lazy until now.
     if not hasattr(frame, "get_columns"):
         raise RowError(0, "", f"a {type(frame).__name__} of polars is no table: give a DataFrame")
-    import_pyarrow()  # Which polars needs for this, and would miss with less words.
-    return _of_arrow(frame.to_arrow())
+    pa = import_pyarrow()  # Which polars needs for this, and would miss with less words.
+    try:
+        return _of_arrow(frame.to_arrow())
+    except pa.ArrowInvalid as reason:
+        raise RowError(0, "", f"this frame has a column that Arrow cannot carry: {reason}") from reason
 
 
 def _of_arrow(table: Any) -> _Named:  # noqa: ANN401
@@ -764,7 +828,10 @@ def _plain(column: Any) -> _Column:  # noqa: ANN401 - a column of Arrow
         places = coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
         return _Coded(places, coded.dictionary.to_pylist())
     if pa.types.is_timestamp(kind):
-        moments = whole.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64()).fill_null(0)
+        try:
+            moments = whole.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64()).fill_null(0)
+        except pa.ArrowInvalid:  # One is before 1677 or after 2262: it is found by its value.
+            return np.asarray(whole.cast(pa.timestamp(kind.unit)).to_numpy(zero_copy_only=False))
         return np.asarray(moments.to_numpy(zero_copy_only=False)).view("datetime64[ns]")
     if pa.types.is_decimal(kind) and len(column) and not column.null_count:
         return _of_decimals(pa, whole)
