@@ -22,8 +22,18 @@ from isocast.terms.errors import (
 )
 from isocast.terms.ids import Epoch, server_id
 from isocast.terms.instants import SECOND
-from isocast.wire.codec import decode, encode
-from isocast.wire.limits import FRAME_BYTES, HEADER_BYTES, MAX_PAYLOAD, SEAL_BYTES, SEALED_LINE_BYTES
+from isocast.wire.codec import decode, encode, line_packet
+from isocast.wire.frame import FLAGS_AT
+from isocast.wire.limits import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    MAX_PAYLOAD,
+    MAX_PROOF,
+    RELEASED_BYTES,
+    SEAL_BYTES,
+    SEALED_LINE_BYTES,
+    TAG_BYTES,
+)
 from isocast.wire.packets import Packet, Pending, Proof, ReleasedPacket
 
 REGION = SecretKey(bytes(range(32)))
@@ -238,3 +248,31 @@ def test_only_a_lines_packets_are_sealed_and_no_secret_is_shown() -> None:
             copy.deepcopy(secret)
     assert repr(bought((BASE, 1))) == "BoughtKeys(1 keys)"
     assert len(sealer().seal(rel(payload=b""), ID)) > FRAME_BYTES
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        bytes(RELEASED_BYTES - 1),
+        encode(rel(), market=ID)[HEADER_BYTES:-TAG_BYTES] + b"x",
+        encode(rel(), market=ID)[HEADER_BYTES : -TAG_BYTES - 1],
+        encode(rel(), market=ID)[HEADER_BYTES : HEADER_BYTES + 42]
+        + (MAX_PROOF + 1).to_bytes(2, "little")
+        + encode(rel(), market=ID)[HEADER_BYTES + 44 : -TAG_BYTES]
+        + bytes(MAX_PROOF + 1),
+    ],
+    ids=["nothing", "cut", "longer", "shorter", "a long proof"],
+)
+def test_an_authentic_body_that_no_writer_spells_is_refused(body: bytes) -> None:
+    """Its sender has the key of the line, and lies."""
+    with pytest.raises(RemoteProtocolError):
+        line_packet(encode(rel(), market=ID)[:HEADER_BYTES], body)
+
+
+def test_flags_that_no_message_has_are_refused() -> None:
+    frame = encode(rel(), market=ID)
+    for flags in (2, 0x40):
+        header = frame[:FLAGS_AT] + bytes((flags,)) + frame[FLAGS_AT + 1 : HEADER_BYTES]
+        with pytest.raises(RemoteProtocolError, match="unknown flags"):
+            line_packet(header, frame[HEADER_BYTES:-TAG_BYTES])

@@ -25,7 +25,7 @@ from isocast.security.subscriptions import BASE, REPAIR, ServiceKey, line_key, p
 from isocast.terms.errors import ForgeryError, LocalProtocolError, RemoteProtocolError, StrangerError, UnpaidError
 from isocast.terms.ids import NodeId
 from isocast.wire.codec import line_packet, line_parts, released_line
-from isocast.wire.frame import FLAGS_AT, SENDER_AT, STRIPE_AT, check_market, peek_kind
+from isocast.wire.frame import FLAGS_AT, SENDER_AT, STRIPE_AT, PacketKind, check_market, peek_kind, prefix
 from isocast.wire.limits import HEADER_BYTES, JUMBO_DATAGRAM, SEALED_LINE_BYTES, TAG_BYTES
 from isocast.wire.packets import Packet, Proof, ReleasedPacket
 
@@ -35,13 +35,14 @@ _CODES: Final[dict[str, int]] = {BASE: 1, REPAIR: 2}
 _SERVICES: Final = {code: service for service, code in _CODES.items()}
 _SERVICE = Struct("<BI")
 _NONCE = Struct(">4sQ")
-_STRIPE = Struct("<H")
-_SENDER = Struct("<Q")
+_NAMED = Struct(f"<{STRIPE_AT}xH{SENDER_AT.start - STRIPE_AT - 2}xQBI")
+"""Of a sealed frame: stripe, sender, service and period."""
 _SEALED_AT = HEADER_BYTES + SEALED_LINE_BYTES
 _NONCE_AT = HEADER_BYTES + _SERVICE.size
 _FLAGS_HIGH = FLAGS_AT + 1
 _SEALED_BIT = 0x80
 _SEALED_FLAG = _SEALED_BIT << 8
+_MESSAGE = prefix(PacketKind.REL)
 _SHORTEST = _SEALED_AT + TAG_BYTES
 _DRAWN_BYTES = 4
 _KEPT = 256
@@ -237,13 +238,12 @@ class LineOpener:
         """
         if not _SHORTEST <= len(frame) <= JUMBO_DATAGRAM:
             raise RemoteProtocolError(f"{len(frame)} bytes on a sealed line")
-        peek_kind(frame)
+        if not frame.startswith(_MESSAGE):  # Most are messages; the kind of anything else is looked up.
+            peek_kind(frame)
         check_market(frame, market_id)
         if not frame[_FLAGS_HIGH] & _SEALED_BIT:
             raise ForgeryError("a packet that is not sealed on a line that is")
-        code, period = _SERVICE.unpack_from(frame, HEADER_BYTES)
-        (sender,) = _SENDER.unpack(frame[SENDER_AT])
-        (stripe,) = _STRIPE.unpack_from(frame, STRIPE_AT)
+        stripe, sender, code, period = _NAMED.unpack_from(frame)
         service = self._senders.get(sender)
         if service is None or service != _SERVICES.get(code):
             raise StrangerError(f"sender {sender} has no line of service {code}")
