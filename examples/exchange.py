@@ -94,6 +94,11 @@ class Exchange:
         """Whoever comes for the first time hears everything."""
         return 0
 
+    async def until_ended(self) -> str:
+        """Nothing that let the other side in ends before its connection does."""
+        await asyncio.Event().wait()
+        return ""
+
     async def reports(self, after: int) -> AsyncGenerator[Outgoing, None]:
         """Everything that the other side has not been sent, and what is to come."""
         while True:

@@ -65,7 +65,8 @@ _TAIL = """
 | WebSockets of an account | 16 |
 | a body | 65,536 bytes |
 
-A connection carries one request after the other, and ends after a minute without one; or one WebSocket. The service speaks TLS 1.3; without TLS it serves loopback alone.
+A connection carries one request after the other, and ends after a minute without one; or one WebSocket. The service
+speaks TLS 1.3; without TLS it serves loopback alone.
 
 ## The WebSocket
 
@@ -73,8 +74,8 @@ A connection carries one request after the other, and ends after a minute withou
 those to come. The service pings every 20 seconds. Whoever takes nothing, or answers no ping, for 20 seconds is cut off;
 nothing is lost, because a reader comes back with the number of the last report that it has. A reader has nothing to say
 there: orders go by `POST /v1/orders`. With `cancel_on_disconnect=true` the session ends with the connection, and all
-live orders that it entered are cancelled; this needs the token of a session, from `POST /v1/login`. A gateway that stops
-or dies cancels nothing.
+live orders that it entered are cancelled; this needs the token of a session, from `POST /v1/login`. A gateway that
+stops or dies cancels nothing.
 """
 
 

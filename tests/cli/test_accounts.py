@@ -159,6 +159,26 @@ def test_a_token_is_printed_once_and_works(desk: Desk) -> None:
     database.close()
 
 
+def test_tokens_are_revoked_by_their_label_or_all_at_once(desk: Desk) -> None:
+    for name in ("Ada", "Bob"):
+        desk("open", name)
+    bot, screen, bobs = (
+        desk("token", name, "--label", label).strip() for name, label in (("Ada", "bot"), ("Ada", ""), ("Bob", "bot"))
+    )
+
+    def good() -> list[str]:
+        database = AccountsDatabase(desk.url)
+        found = [one for one in (bot, screen, bobs) if Logins(database).login_by_token(one) is not None]
+        database.close()
+        return found
+
+    assert desk("revoke", "Ada", "--label", "bot") == "API tokens of Ada that are revoked: 1.\n"
+    assert good() == [screen, bobs]
+    assert desk.json("revoke", "Ada") == {"account": 1_048_592, "revoked": 1}
+    assert good() == [bobs]
+    assert desk.json("revoke", "Ada")["revoked"] == 0
+
+
 def test_kill_switches_are_set_listed_and_lifted(desk: Desk) -> None:
     desk("open", "Ada")
     assert desk("kill", "Ada", "--reason", "fat finger").startswith("The account is stopped; 0 live orders")

@@ -568,6 +568,39 @@ def token(
 @app.command(
     help_epilogue="""Examples:
 
+    isocast accounts revoke Ada --database sqlite:///accounts.db
+
+    isocast accounts revoke Ada --label "risk screen" --database sqlite:///accounts.db
+
+A gateway that runs believes a token for some seconds more, and ends the FIX sessions and WebSockets that came in by it.
+"""
+)
+def revoke(who: Who, /, *, kept: BooksPlace = _KEPT, label: str | None = None, json: Flag = False) -> int:
+    """Let nobody in by an account's API tokens any more, such as one that was stolen.
+
+    Parameters
+    ----------
+    label
+        Only those that were made with this label.
+    json
+        Print one JSON object instead of a line.
+    """
+    with kept.place() as database:
+        from isocast.runtime.accounts.book import AccountBook
+        from isocast.runtime.accounts.logins import Logins
+
+        account = AccountBook(database).account(who)
+        count = Logins(database).revoke_tokens(account.number, label)
+    if json:
+        show_json({"account": account.number, "revoked": count})
+    else:
+        line(f"API tokens of {account.name} that are revoked: {count:,}.")
+    return 0
+
+
+@app.command(
+    help_epilogue="""Examples:
+
     isocast accounts kill Ada --reason "fat finger" --database sqlite:///accounts.db
 
     isocast accounts kill "Smith Brokers" --customer 17 --database sqlite:///accounts.db

@@ -56,7 +56,7 @@ def test_whoever_guesses_elsewhere_keeps_nobody_out() -> None:
     for number in range(40):
         delays.begin("ada", f"10.0.0.{number % 10}", 0)
     assert delays.begin("ada", "10.0.1.1", 0) == LoginDelays.LONGEST_S
-    for number in range(9):
+    for _ in range(9):
         delays.begin("ada", "127.0.0.1", 0)
     assert delays.begin("bob", "127.0.0.1", 0) == 0
 

@@ -667,7 +667,7 @@ def test_whatever_a_body_says_it_is_answered_in_json_and_the_desk_hears_only_sou
 
 
 def test_half_a_character_in_a_name_is_refused_and_says_so() -> None:
-    """JSON's escapes can say it, UTF-8 cannot: the answer has the same escape, and no other order of a batch suffers."""
+    """JSON's escapes can say it, UTF-8 cannot: the answer has the same escape, and other orders of a batch stand."""
 
     async def story() -> None:
         ask = Asked()

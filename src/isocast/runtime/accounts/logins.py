@@ -82,6 +82,14 @@ class Logins:
             connection.execute(insert(TOKENS), [row])
         return token
 
+    def revoke_tokens(self, account: int, label: str | None = None) -> int:
+        """Let nobody in by the API tokens of an account any more, or by those of a label: how many they were."""
+        gone = delete(TOKENS).where(TOKENS.c.account == account)
+        if label is not None:
+            gone = gone.where(TOKENS.c.label == label[:NAME_LENGTH])
+        with self._database.writing() as connection:
+            return connection.execute(gone).rowcount
+
     def account_by_password(self, name: str, password: str) -> int | None:
         """Whose name and password these are; slow, and as slow for what is wrong."""
         with self._database.reading() as connection:

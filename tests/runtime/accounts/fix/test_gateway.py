@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
-from pytest import MonkeyPatch
 from tests.runtime.accounts.fix.transcripts import LIMIT_S, OURS, PATIENT, Client, VirtualTime, framed
 from tests.runtime.accounts.sequence import sqlite_place
 from tests.runtime.accounts.test_desk import PASSWORD, QUICK, Hall, hall_at
@@ -39,7 +38,9 @@ class House:
         self.hall = hall
         self.times = VirtualTime()
         self.store = SessionStore(folder / "fix.db", is_new=True)
-        door = OrdersDoor(hall.desk, self.times.now)
+        self.wakes = asyncio.Event()
+        """Sessions ask whether their tokens are still good."""
+        door = OrdersDoor(hall.desk, self.times.now, sleep=lambda _: self.wakes.wait())
         self.server = FixServer(OURS, door, self.store, times=self.times, bounds=bounds)
         self.clients: list[Client] = []
 
@@ -177,7 +178,9 @@ def test_an_order_repeated_right_behind_the_logon_is_answered(tmp_path: Path) ->
     in_house(tmp_path, story)
 
 
-def test_changes_refused_at_another_door_are_told_as_what_they_were(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_changes_refused_at_another_door_are_told_as_what_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A session that did not send them has nothing to remember them by, and does not read all that was ever told."""
 
     async def story(house: House) -> None:
@@ -341,6 +344,35 @@ def test_a_drop_copy_is_the_session_of_a_token_that_may_only_read(tmp_path: Path
         assert session is not None
         for name, secret in (("Bob", reads), ("Ada", trades), ("ada", session.session)):
             await (await house.logon("ELSE", name, secret)).client.closed()
+
+    in_house(tmp_path, story)
+
+
+def test_a_session_ends_with_the_token_that_let_it_in(tmp_path: Path) -> None:
+    """A token that was stolen and is revoked must not trade on in a session that is never closed."""
+
+    async def story(house: House) -> None:
+        hall = house.hall
+        logins = Logins(hall.database, hall.clock, QUICK)
+        stolen = logins.make_token(hall.ada.account, "bot", list(Scope), 1 << 60)
+        kept = logins.make_token(hall.ada.account, "desk", list(Scope), 1 << 60)
+        ada = await traded(house)
+        thief, owner = await house.logon("THIEF", "Ada", stolen), await house.logon("OWNER", "Ada", kept)
+        assert [(await one.next())[35] for one in (thief, owner)] == ["A", "A"]
+        assert logins.revoke_tokens(hall.ada.account, "bot") == 1
+        house.wakes.set()
+        farewell = await thief.next()
+        assert farewell[35] == "5"
+        assert "revoked" in farewell[58]
+        await thief.send(f"35=D|11=o2|{ORDER}")
+        await thief.send("35=5|58=bye")
+        await thief.client.closed()
+        await (await house.logon("THIEF", "Ada", stolen)).client.closed()
+        assert await hall.desk.order(hall.ada, "o2") is None
+        for one in (ada, owner):
+            await one.send("35=1|112=here")
+            assert (await one.next())[112] == "here"
+        assert logins.revoke_tokens(hall.ada.account) == 1
 
     in_house(tmp_path, story)
 

@@ -98,6 +98,10 @@ class EchoVisitor:
             yield Outgoing("8", [])
         await asyncio.Event().wait()
 
+    async def until_ended(self) -> str:
+        await asyncio.Event().wait()
+        return ""
+
     async def leave(self) -> None:
         pass
 

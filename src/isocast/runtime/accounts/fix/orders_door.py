@@ -9,9 +9,12 @@ way in tells, and a second F would be a second fill. A void one is taken back by
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from decimal import ROUND_HALF_EVEN, Decimal
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -49,6 +52,8 @@ _AVERAGE_STEP: Final = Decimal("0.00000001")
 _REMEMBERED_MAX: Final = 10_000
 """Trades of one session whose reports are remembered."""
 _PAGE: Final = 1_000
+_BELIEVED_S: Final = 5.0
+"""For which an API token is believed without asking again, as over HTTPS."""
 _OFFER_DIGITS_MAX: Final = 20
 """Of an order's id."""
 
@@ -202,11 +207,16 @@ class OrdersDoor:
     """Admits traders to the desk."""
 
     def __init__(
-        self, desk: Desk, now: Callable[[], int], cancels_on_disconnect: Callable[[Login, str], bool] | None = None
+        self,
+        desk: Desk,
+        now: Callable[[], int],
+        cancels_on_disconnect: Callable[[Login, str], bool] | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         """`cancels_on_disconnect(login, CompID)` says whether the orders of a session end with its connection."""
         self._desk = desk
         self._now = now
+        self._sleep = sleep
         self._cancels = cancels_on_disconnect or (lambda _login, _comp_id: False)
 
     async def admit(self, logon: Message, address: str, *, is_private: bool) -> OrdersVisitor | None:
@@ -228,13 +238,33 @@ class OrdersDoor:
             return None
         if login is None or Scope.READ not in login.scopes:
             return None
-        return OrdersVisitor(self._desk, login, self._now, cancels=self._cancels(login, logon.first[49]))
+        ended = partial(self._until_disbelieved, secret, address) if is_token else asyncio.Event().wait
+        cancels = self._cancels(login, logon.first[49])
+        return OrdersVisitor(self._desk, login, self._now, ended, cancels=cancels)
+
+    async def _until_disbelieved(self, token: str, address: str) -> None:
+        """Until an API token has expired, or was revoked."""
+        is_good = True
+        while is_good:
+            await self._sleep(_BELIEVED_S)
+            with suppress(LedgerError):  # Nobody can say now.
+                login = await self._desk.log_in_by_token(token, address)
+                is_good = login is not None and Scope.READ in login.scopes
 
 
 class OrdersVisitor:
     """One session of a trader."""
 
-    def __init__(self, desk: Desk, login: Login, now: Callable[[], int], *, cancels: bool) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        login: Login,
+        now: Callable[[], int],
+        until_disbelieved: Callable[[], Awaitable[object]],
+        *,
+        cancels: bool,
+    ) -> None:
+        self._until_disbelieved = until_disbelieved
         self._desk = desk
         self._login = login
         self._now = now
@@ -253,6 +283,11 @@ class OrdersVisitor:
     async def newest_report(self) -> int:
         """The number of the last report that the account was told."""
         return await self._desk.newest_report(self._login)
+
+    async def until_ended(self) -> str:
+        """Why the session must end, once it must."""
+        await self._until_disbelieved()
+        return "the API token of this session has expired, or was revoked"
 
     async def leave(self) -> None:
         """The connection ended; by the session's choice its orders do, too."""

@@ -44,6 +44,9 @@ class Guest(Visitor, Protocol):
     async def newest_report(self) -> int:
         """Of the account: a session under a new CompID hears what comes after it."""
 
+    async def until_ended(self) -> str:
+        """Why the session must end, once it must: whatever let it in does so no more."""
+
 
 class Application(Protocol):
     """Who is behind the server."""
@@ -206,7 +209,11 @@ class FixServer:
             if kept is None:
                 get_log().warning("an account has too many FIX sessions", account=name.account)
                 return
-            await connection.run(partial(Session.log_on, message=logon), kept)
+            ending = asyncio.create_task(_logged_out(visitor, connection))
+            try:
+                await connection.run(partial(Session.log_on, message=logon), kept)
+            finally:
+                ending.cancel()
         finally:
             try:
                 await visitor.leave()
@@ -222,6 +229,12 @@ class FixServer:
             with suppress(TimeoutError):
                 async with asyncio.timeout(ENDING_S):
                     await before.ended.wait()
+
+
+async def _logged_out(visitor: Guest, connection: Connection) -> None:
+    reason = await visitor.until_ended()
+    get_log().warning("a FIX session must end", theirs=connection.state.name.theirs, reason=reason)
+    await connection.log_out(reason)
 
 
 async def _closed(writer: asyncio.StreamWriter) -> None:
