@@ -45,6 +45,7 @@ from scratch import folder
 
 from isocast.floor.codec import encode_event
 from isocast.floor.events import Directory, Order, Phase
+from isocast.floor.following import FloorMessage
 from isocast.floor.reporting import FloorReport, cut_report, encode_report
 from isocast.orders.accounts import UNITS, WORLD, account_number, cash
 from isocast.orders.controls import Limits
@@ -80,6 +81,8 @@ TOKEN_ORDERS = 512
 STRANGER = account_number(2, 16)
 """At another gateway."""
 REPORT_BYTES = 1_200
+KEY = bytes(range(32))
+"""Of the shuffle of every token."""
 LISTED = Directory("IBM", tick=100, phase=Phase.OPEN, reference=10 * UNITS)
 
 
@@ -247,7 +250,7 @@ async def heard(desk: GatewayDesk, tokens: Iterator[list[tuple[str, bytes]]], co
     for messages in tokens:
         token, began, used = token + 1, time.perf_counter(), time.process_time()
         for place, (topic, payload) in enumerate(messages):
-            await desk.take(token, token, token * 2 * TOKEN_ORDERS + place, topic, payload)
+            await desk.take(token, token, FloorMessage(token * 2 * TOKEN_ORDERS + place, topic, payload, KEY))
         await desk.end_token(token)
         await desk.until_taken()
         cpu += time.process_time() - used
@@ -298,7 +301,7 @@ async def measure(url: str, given: argparse.Namespace, accounts: int) -> dict[st
     Work.write = timed  # type: ignore[method-assign]
     try:
         async with GatewayDesk(database, books, publish, pace=DeskPace(look_s=3_600.0)) as desk:
-            await desk.take(1, 1, 1, books.view.topics[0], encode_event(LISTED))
+            await desk.take(1, 1, FloorMessage(1, books.view.topics[0], encode_event(LISTED), KEY))
             await desk.end_token(1)
             await desk.until_taken()
             doors, several = Doors(desk, given, accounts), max(1, 2 * TOKEN_ORDERS // given.batch)
