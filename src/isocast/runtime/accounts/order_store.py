@@ -1,7 +1,7 @@
 """Orders, client ids, reports and the outbox in their tables; and one transaction's changes to them.
 
-A transaction works on copies (`Work`). What it changed is written at its end, and becomes what the gateway remembers
-only after the commit: a transaction that fails leaves nothing behind, here or in the database.
+A transaction (`Work`) changes the orders that the gateway remembers, notes how each was before, and writes at its end
+what is another. One that fails leaves nothing in the database, and memory in doubt: whoever ran it reads all again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _END: Final = (
     "UPDATE orders SET status = ?, filled = ?, filled_value = ?, is_open = FALSE WHERE account = ? AND number = ?"
 )
 _CHANGE: Final = (
-    "UPDATE orders SET client_id = ?, total = ?, price = ?, trigger_price = ?, bound_price = ?, is_open = ?,"
+    "UPDATE orders SET client_id = ?, total = ?, bound_price = ?, price = ?, trigger_price = ?, is_open = ?,"
     " status = ?, filled = ?, filled_value = ? WHERE account = ? AND number = ?"
 )
 """Of most orders the sequence changes no more than the first of these writes, and the index of open ones stays."""
@@ -174,10 +174,10 @@ class OpenOrder:
         return self.currency if self.life.side is Side.BUY else shares(self.life.symbol)
 
     @property
-    def terms(self) -> tuple[str, int, int | None, int | None, int]:
-        """What a replace changes, as its row has it."""
+    def terms(self) -> tuple[str, int, int, int | None, int | None]:
+        """What a replace changes, as its row and its image have it."""
         life = self.life
-        return life.client_id, life.total, life.price, life.trigger, life.bound_price
+        return life.client_id, life.total, life.bound_price, life.price, life.trigger
 
     @property
     def reserved(self) -> int:
@@ -252,6 +252,18 @@ class OpenOrder:
             self.dues,
         )
 
+    def differs(self, image: Image) -> bool:
+        """Whether tokens have changed it since; what most of them change is asked first."""
+        life = self.life
+        return (
+            life.status is not image.status
+            or life.filled != image.filled
+            or self.dues != image.dues
+            or life.changes != image.changes
+            or life.filled_value != image.filled_value
+            or self.terms != image[:_TERMS]
+        )
+
     def put_back(self, image: Image, changes: tuple[Change, ...]) -> None:
         """As it was before some tokens, with these changes under way; what was settled since stays settled."""
         life, before = self.life, replace(self.life)
@@ -274,6 +286,10 @@ class Image(NamedTuple):
     filled_value: int
     changes: tuple[Change, ...]
     dues: tuple[Due, ...]
+
+
+_TERMS, _STEPS = 5, 8
+"""The first fields of an image: what a replace changes; and behind them, what most steps of the sequence change."""
 
 
 class PastToken(NamedTuple):
@@ -544,6 +560,9 @@ class Work:
         self._memory = memory
         self._floor = floor
         self._orders: dict[int, OpenOrder] = {}
+        """Those that this transaction has touched, changed where the gateway remembers them."""
+        self._before: dict[int, Image] = {}
+        """How they were, as the tables have them."""
         self._new: dict[int, OpenOrder] = {}
         self._added: dict[int, int] = {}
         """New orders of each account."""
@@ -561,25 +580,28 @@ class Work:
 
     def order(self, number: int) -> OpenOrder | None:
         """An open order, to be changed; None: there is none of this id."""
-        found = self._orders.get(number)
-        if found is None and (kept := self._memory.orders.get(number)) is not None:
-            found = kept.copy()
-            self._hold(found)
-        if found is not None and self._images is not None and number not in self._images:
-            self._images[number] = found.image()
+        found, image = self._orders.get(number), None
+        if found is None:
+            found = self._memory.orders.get(number)
+            if found is None:
+                return None
+            self._orders[number] = found
+            image = self._before[number] = found.image()
+        if self._images is not None and number not in self._images:
+            self._images[number] = image or found.image()
         return found
 
     def closed_order(self, number: int) -> OpenOrder | None:
         """An order of the tables that has ended, to be changed: something of it is corrected. None: there is none."""
         query = f"SELECT {ORDER_COLUMNS} FROM orders WHERE account = ? AND number = ?"  # noqa: S608 - our own names
         for row in rows_of(self.connection, query, split_id(number)):
-            self._hold(order_of(row))
+            self._orders[number] = order_of(row)
         return self.order(number)
 
-    def _hold(self, order: OpenOrder) -> None:
-        self._orders[order.life.id] = order
-        if order.reserved:
-            bound = Reservation(order.life.account, order.asset, order.reserved)
+    def hold(self, order: OpenOrder) -> None:
+        """The ledger learns what an order has bound: before anything is posted for it, and before that is changed."""
+        if reserved := order.reserved:
+            bound = Reservation(order.life.account, order.asset, reserved)
             self._ledger.reservations.setdefault(holder_of(order.life.id), bound)
 
     def add(self, order: OpenOrder) -> None:
@@ -601,7 +623,7 @@ class Work:
         images = self._images = {}
         yield
         self._images = None
-        changed = {one: image for one, image in images.items() if self._orders[one].image() != image}
+        changed = {one: image for one, image in images.items() if self._orders[one].differs(image)}
         self.past[number] = PastToken(digest, changed)
 
     def forget_past(self) -> None:
@@ -655,6 +677,8 @@ class Work:
                 if trade <= confirmed or token <= stable:
                     wanted.append(number)
         orders = [found for number in wanted if (found := self.order(number)) is not None]
+        for order in orders:
+            self.hold(order)
         # What they will be posted to is read at once: who buys a symbol for the first time would ask for it alone.
         self.know_balances([(order.life.account, asset) for order in orders for asset in order.assets])
         return orders
@@ -833,28 +857,30 @@ class Work:
                 f"INSERT INTO orders ({ORDER_COLUMNS}, is_open) VALUES ({', '.join('?' * 22)})",  # noqa: S608 - the same
                 [_order_row(order) for order in self._new.values()],
             )
-        known = self._memory.orders
-        changed = [(order, known.get(number)) for number, order in self._orders.items() if number not in self._new]
         moved, ended, other = [], [], []
-        for order, before in changed:
-            if before is None or order.terms != before.terms:
+        for number, order in self._orders.items():
+            if number in self._new:
+                continue
+            life, before = order.life, self._before.get(number)
+            if before is None or order.terms != before[:_TERMS]:
                 other.append(_changed_row(order))
             elif not order.is_open:
                 ended.append(_step_row(order))
-            elif _step_row(order) != _step_row(before):
+            elif (life.status, life.filled, life.filled_value) != before[_TERMS:_STEPS]:
                 moved.append(_step_row(order))
         for statement, rows in ((_MOVE, moved), (_END, ended), (_CHANGE, other)):
             execute_many(self.connection, statement, rows)
-        self._write_dues(changed)
+        self._write_dues()
 
-    def _write_dues(self, changed: Iterable[tuple[OpenOrder, OpenOrder | None]]) -> None:
+    def _write_dues(self) -> None:
         gone: list[tuple[int, ...]] = []
         come: list[tuple[int, ...]] = []
-        for order, known in changed:
+        for number, order in self._orders.items():
+            known = self._before.get(number)
             before = () if known is None else known.dues
             if order.dues == before:
                 continue
-            place = split_id(order.life.id)
+            place = split_id(number)
             gone += [(*place, due.place) for due in before if due not in order.dues]
             come += [(*place, *due) for due in order.dues if due not in before]
         if gone:

@@ -452,6 +452,7 @@ class TradingBooks:
         if len(order.life.changes) >= _CHANGES_OPEN:
             text = "too many changes of this order are under way: wait for their answers"
             raise RefusedError(Reason.UNAVAILABLE, text, order.life)
+        work.hold(order)
         return order.copy()
 
     def _closed(self, connection: Connection, account: int, number: int) -> OrderLife | None:
