@@ -31,9 +31,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from isocast.floor.codec import encode_event
+from isocast.floor.columns import TokenColumns
 from isocast.floor.confirming import RESULTS_KEPT, Comparison, OwnResult, ReportParts
 from isocast.floor.corrections import Correction, Corrections, correction_topic, decode_correction, encode_correction
 from isocast.floor.events import Phase, Status, Trade, Wake
@@ -310,6 +311,18 @@ def _by_number(events: EventArray) -> dict[int, bytes]:
     return {number: whole[at * size : (at + 1) * size] for at, (kind, number) in numbers if kind == EventKind.TRADE}
 
 
+class Known(NamedTuple):
+    """What was worked out of a token before: the same again for a state that follows."""
+
+    result: OwnResult | None = None
+    """Of its step, if a report of that is due."""
+    columns: TokenColumns | None = None
+    """Its events, where they were given to the floor at once."""
+
+
+_NOTHING_KNOWN: Final = Known()
+
+
 class Standing:
     """The floor and all that the tokens so far say about its reports."""
 
@@ -347,26 +360,22 @@ class Standing:
 
     # One token -------------------------------------------------------------------------------------------------
 
-    def apply(
-        self, event: TokenReleased, known: OwnResult | None = None
-    ) -> tuple[list[ArbiterEffect], OwnResult | None]:
-        """All that a token brings; and the result of its step, if a report of that is due.
-
-        `known` is that result where it has been worked out before.
-        """
+    def apply(self, event: TokenReleased, known: Known = _NOTHING_KNOWN) -> tuple[list[ArbiterEffect], Known]:
+        """All that a token brings; and what need not be worked out again for it."""
         self.token = event.token
         effects: list[ArbiterEffect] = []
         for message in event.messages:
             if message.topic == self.correction_topic:
                 self._on_correction(message.payload, event)
-        step = self.follower.follow(event.token, event.instant, event.messages)
+        step = self.follower.follow(event.token, event.instant, event.messages, known.columns)
         result = None
         if step is not None:
             effects.append(Stepped(step))
             if step.is_reported:
-                result = OwnResult.of(step) if known is None else known
+                result = known.result or OwnResult.of(step)
                 unprinted = dict.fromkeys([trade.number for trade in step.trades if is_printable(trade)])
                 self.records[event.token] = StepRecord(result, event.ring_size, event.instant, unprinted)
+        found = Known(result, None if step is None else step.columns)
         for message in event.messages:
             if message.topic == self.topic:
                 report = self.parts.take(message.payload, message.site)
@@ -375,7 +384,7 @@ class Standing:
             elif message.topic == self.tape_topic:
                 self._on_prints(message.payload)
         if self.stopped:
-            return effects, result
+            return effects, found
         self._note_due(event)
         effects += self._confirm(event)
         for amendment in self.amendments.values():
@@ -387,7 +396,7 @@ class Standing:
         if not self.stopped:
             effects += self._publish(event)
         self._forget(event.stable)
-        return effects, result
+        return effects, found
 
     def is_due(self, instant: int) -> bool:
         """Whether a token of this instant would change something by itself."""
@@ -667,8 +676,8 @@ class Arbiter:
         if self._now.code != code:
             raise RemoteProtocolError(f"a snapshot of floor {self._now.code}, not of {code}")
         # The second is at the last step that is agreed and stable.
-        self._between: deque[tuple[TokenReleased, OwnResult | None]] = deque()
-        """Tokens behind that step which are not without effect, with the results of their steps."""
+        self._between: deque[tuple[TokenReleased, Known]] = deque()
+        """Tokens behind that step which are not without effect, with what is known of them."""
 
     def _fresh(self, after: int) -> Standing:
         return self.standing_class(self.code, self.site, self.follower_class(self.code), after, self._most)
@@ -743,9 +752,9 @@ class Arbiter:
         if is_idle:
             now.token = event.token
             return []
-        effects, result = now.apply(event)
+        effects, known = now.apply(event)
         if not now.stopped:
-            self._between.append((event, result))
+            self._between.append((event, known))
             self._agree(event.stable)
         return effects
 
@@ -759,8 +768,8 @@ class Arbiter:
                 break
             last = token
         while self._between and (self._between[0][0].token <= last or len(self._between) > RETAINED_MAX):
-            event, result = self._between.popleft()
-            self._agreed.apply(event, result)
+            event, known = self._between.popleft()
+            self._agreed.apply(event, known)
 
     # A reformation ---------------------------------------------------------------------------------------------
 
@@ -776,8 +785,8 @@ class Arbiter:
         while self._between and self._between[-1][0].token > event.token:
             self._between.pop()
         now = self._now = self._standing(self._agreed.rows())
-        for one, result in self._between:
-            now.apply(one, result)
+        for one, known in self._between:
+            now.apply(one, known)
         now.token = event.token
         gone = [trade for token, record in before.records.items() if token > event.token
                 for trade in record.result.trades]  # fmt: skip

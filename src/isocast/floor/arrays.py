@@ -11,7 +11,7 @@ events only `kind` and `id` are needed: without accounts every order is its own 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, Final
 
@@ -49,6 +49,7 @@ __all__ = [
     "Reports",
     "as_array",
     "as_reports",
+    "match",
     "run",
 ]
 
@@ -150,16 +151,25 @@ def _run_readably(floor: Floor, columns: _Columns, start: int) -> Reports:
     return found
 
 
+def match(floor: FastFloor, events: Events, event_of: Callable[[int], Event]) -> Told:
+    """Events of this token in their order; what came of each. `event_of` gives what goes the readable way."""
+    return _match(floor, _Columns(floor, events), event_of)
+
+
 def _run(floor: FastFloor, columns: _Columns, start: int) -> Reports:
+    return _reports(_match(floor, columns, columns.event), columns.id, columns.names, start)
+
+
+def _match(floor: FastFloor, columns: _Columns, event_of: Callable[[int], Event]) -> Told:
     way, key = columns.ways()
     ids = columns.id.tolist()
     accounts = ids if columns.account is columns.id else columns.account.tolist()
     owners, symbols = (_plainly(each) for each in (columns.owner, columns.symbol))
     values = way.tolist(), ids, accounts, owners, symbols, key.tolist(), columns.quantity.tolist()
     told = Told()
-    floor.match(zip(range(len(ids)), *values, strict=False), columns.event, told)
+    floor.match(zip(range(len(ids)), *values, strict=False), event_of, told)
     floor.tell()
-    return _reports(told, columns.id, columns.names, start)
+    return told
 
 
 def _plainly(column: npt.NDArray[Any]) -> Iterable[int]:

@@ -50,6 +50,9 @@ __all__ = [
     "decode_event",
     "encode_event",
     "floor_topic",
+    "is_cancel",
+    "is_order",
+    "symbol_of",
 ]
 
 SYMBOL_MAX: Final = 12
@@ -91,6 +94,7 @@ class _Bit(IntFlag):
 _ORDER_BITS: Final = int(sum(_Bit))
 _ORDER_KIND: Final = bytes([_Kind.ORDER])
 _ORDER_NUMBER: Final = int(_Kind.ORDER)
+_CANCEL_NUMBER: Final = int(_Kind.CANCEL)
 _FLAG_BITS: Final = tuple(
     int(bit) for bit in (_Bit.MARKET, _Bit.IMMEDIATE, _Bit.ALL, _Bit.POST_ONLY, _Bit.DAY, _Bit.OFFER)
 )
@@ -275,16 +279,27 @@ def _symbol_at(data: bytes, at: int) -> tuple[str, int]:
     end = at + 1 + data[at]
     if end > len(data):
         raise RemoteProtocolError(f"the symbol of an event is {data[at + 1 :]!r}")
-    return _symbol(data[at + 1 : end]), end
+    return symbol_of(data[at + 1 : end]), end
 
 
 @lru_cache(4_096)
-def _symbol(raw: bytes) -> str:
+def symbol_of(raw: bytes) -> str:
+    """The symbol that some bytes of an event are; RemoteProtocolError for what is none."""
     if len(raw) > SYMBOL_MAX or raw.translate(None, _SYMBOL_CHARACTERS):
         raise RemoteProtocolError(f"the symbol of an event is {raw!r}")
     if not raw:
         raise RemoteProtocolError("an event without its symbol")
     return raw.decode("ascii")
+
+
+def is_order(data: bytes) -> bool:
+    """Whether bytes say that they are an order; whether they are one, `decode_event` says."""
+    return data[0] == _ORDER_NUMBER
+
+
+def is_cancel(data: bytes) -> bool:
+    """The same of a cancel."""
+    return data[0] == _CANCEL_NUMBER
 
 
 def account_of(data: bytes) -> int | None:

@@ -44,7 +44,7 @@ from isocast.floor.machine import TOTAL_MAX, Floor, SymbolState
 from isocast.floor.rules.continuous import Band
 from isocast.terms.market import Side
 
-__all__ = ["AS_IT_IS", "Checked", "FastFloor", "Kind", "Told", "Way"]
+__all__ = ["AS_IT_IS", "Checked", "FastFloor", "Kind", "Told", "Way", "told_reports"]
 
 
 class Way:
@@ -160,7 +160,7 @@ class FastFloor(Floor):
         self.match((checked,), (event,).__getitem__, told)
         reports: list[Report] = []
         if told.lines:
-            reports = _reports(told, checked[2], self.orders.states)
+            reports = told_reports(told, (checked[2],), self.orders.states)
             for each in (told.lines, told.trades, told.own, told.others):
                 each.clear()
         if len(self.touched) > self._touched_most:
@@ -462,18 +462,18 @@ class FastFloor(Floor):
         self._reports = []
 
 
-def _reports(told: Told, taker: int, states: Sequence[SymbolState]) -> list[Report]:
-    """What came of one event of this id, as objects; `states` are the symbols in the order of their directory."""
+def told_reports(told: Told, ids: Sequence[int], states: Sequence[SymbolState]) -> list[Report]:
+    """What came of events with these ids, as objects; `states` are the symbols in the order of their directory."""
     found: list[Report] = []
-    trade, at = told.first_trade, 0
+    trade, at, own = told.first_trade, 0, frozenset(told.own)
     lines = iter(told.lines)
-    for _, kind, number, quantity in zip(lines, lines, lines, lines, strict=True):
+    for index, kind, number, quantity in zip(lines, lines, lines, lines, strict=True):
         if kind == Kind.CANCELLED:
             found.append(_made(Cancelled, (number, quantity)))
         elif kind == Kind.TRADE:
             key, symbol = told.trades[at : at + 2]
-            buy, sell = (taker, number) if key > 0 else (number, taker)
-            name, is_own = states[symbol].terms.symbol, at in told.own
+            buy, sell = (ids[index], number) if key > 0 else (number, ids[index])
+            name, is_own = states[symbol].terms.symbol, at in own
             found.append(_made(Trade, (trade, name, limit_of_key(key), quantity, buy, sell, is_own, False, False)))
             trade, at = trade + 1, at + 2
         elif kind == Kind.REPLACED:

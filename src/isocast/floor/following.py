@@ -6,6 +6,9 @@ whoever knows it sooner. Then the token is applied as a whole: its events enter 
 key gives them (`terms.entry`), not in that of the sequence.
 
 Payloads that are no event are counted and change nothing: everybody has the same bytes, and drops the same.
+
+The events of a large token go to a fast floor as columns (`floor.columns`), and what came of each becomes objects when
+somebody asks for it.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from isocast.floor.codec import decode_event, floor_topic
+from isocast.floor.columns import TokenColumns, read_columns
 from isocast.floor.events import Event, Report, Trade
-from isocast.floor.fast import FastFloor
+from isocast.floor.fast import FastFloor, Told, told_reports
 from isocast.floor.machine import Floor
 from isocast.floor.snapshot import floor_of, fold, rows_of, unfold
 from isocast.floor.state import state_hash
@@ -39,6 +44,8 @@ __all__ = [
 
 REPORT_EVERY: Final = 100
 """Every so many steps a report is due that says no more than the state's hash."""
+MANY: Final = 40
+"""Events of a token from which on columns cost less than objects."""
 
 
 class FloorMessage(NamedTuple):
@@ -105,7 +112,52 @@ class Applied(NamedTuple):
     """Of the event among those of its token, in the order of the sequence."""
 
 
-@dataclass(frozen=True)
+class _ByObject(NamedTuple):
+    """What came of the events of a token, each given by itself."""
+
+    entered: list[tuple[int, int, Event, tuple[Report, ...]]]
+    """Place, sequence, event and reports."""
+    columns: None = None
+
+    def all(self) -> list[tuple[int, int, Event, tuple[Report, ...]]]:
+        """The same."""
+        return self.entered
+
+    @property
+    def trades(self) -> list[Trade]:
+        """Among the reports."""
+        return [report for *_, reports in self.entered for report in reports if isinstance(report, Trade)]
+
+
+class _ByColumn(NamedTuple):
+    """The same, given at once: nothing of it is an object yet."""
+
+    columns: TokenColumns
+    told: Told
+    sequences: Sequence[int]
+    floor: FastFloor
+
+    def _reports(self) -> list[Report]:
+        return told_reports(self.told, self.columns.ids, self.floor.orders.states)
+
+    def all(self) -> list[tuple[int, int, Event, tuple[Report, ...]]]:
+        """Place, sequence, event and reports of each."""
+        columns = self.columns
+        reports: list[list[Report]] = [[] for _ in columns.places]
+        for index, report in zip(self.told.lines[::4], self._reports(), strict=True):
+            reports[index].append(report)
+        return [
+            (place, self.sequences[place], columns.event(index), tuple(reports[index]))
+            for index, place in enumerate(columns.places)
+        ]
+
+    @property
+    def trades(self) -> list[Trade]:
+        """Among the reports."""
+        return [report for report in self._reports() if isinstance(report, Trade)]
+
+
+@dataclass(frozen=True, eq=False)
 class FloorStep:
     """One token, applied."""
 
@@ -114,22 +166,50 @@ class FloorStep:
     """T_t."""
     number: int
     """Which step of the floor it is, from 1."""
-    reports: tuple[SequencedReport, ...]
-    applied: tuple[Applied, ...]
-    """The same reports, by what they came of: in the order in which they entered."""
     shuffle_key: bytes
-    """Of the token, which gave that order."""
-    _floor: Floor = field(repr=False, compare=False)
+    """Of the token, which gave the order in which its events entered."""
+    _begun: tuple[Report, ...]
+    _came: _ByObject | _ByColumn
+    _ended: tuple[Report, ...]
+    _floor: Floor = field(repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FloorStep) and self._said == other._said
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
+    def _said(self) -> tuple[object, ...]:
+        return self.token, self.instant, self.number, self.shuffle_key, self.reports, self.applied
+
+    @cached_property
+    def applied(self) -> tuple[Applied, ...]:
+        """Beginning, events in the order in which they entered, end; each with what came of it."""
+        entered = [Applied(event, reports, place) for place, _, event, reports in self._came.all()]
+        return (Applied(None, self._begun), *entered, Applied(None, self._ended))
+
+    @cached_property
+    def reports(self) -> tuple[SequencedReport, ...]:
+        """The same reports, each with the message that it came of."""
+        told = [SequencedReport(None, report) for report in self._begun]
+        told += [SequencedReport(one[1], report) for one in self._came.all() for report in one[3]]
+        return (*told, *[SequencedReport(None, report) for report in self._ended])
+
+    @cached_property
     def trades(self) -> tuple[Trade, ...]:
         """The trades among the reports, in order."""
-        return tuple([told.report for told in self.reports if isinstance(told.report, Trade)])
+        before, after = ([one for one in own if isinstance(one, Trade)] for own in (self._begun, self._ended))
+        return (*before, *self._came.trades, *after)
+
+    @property
+    def columns(self) -> TokenColumns | None:
+        """Its events, if they were given to the floor at once: another floor at the same token can have them too."""
+        return self._came.columns
 
     @property
     def is_reported(self) -> bool:
         """Whether a report of its arbiter is due: it made trades, or it is one of every hundred."""
-        return not self.number % REPORT_EVERY or any(isinstance(told.report, Trade) for told in self.reports)
+        return not self.number % REPORT_EVERY or bool(self.trades)
 
     def state_hash(self) -> bytes:
         """The floor's state after this token; LocalProtocolError once a later token has been applied."""
@@ -173,8 +253,7 @@ class FloorFollower:
 
         LocalProtocolError for a message of a token that was over already, and for one without its token's key.
         """
-        if token < (self.floor.token + 1 if self._token is None else self._token):
-            raise LocalProtocolError(f"a message of token {token}: the floor is at {self._token or self.floor.token}")
+        self._insist_on(token)
         is_ours = message.topic == self.topic
         if is_ours:
             insist_on_key(token, message)
@@ -187,36 +266,61 @@ class FloorFollower:
             self.sequence = message.sequence
         return step
 
-    def finish(self) -> FloorStep | None:
-        """The token that has begun is over: its step; None where the floor has nothing of it."""
+    def _insist_on(self, token: int) -> None:
+        if token < (self.floor.token + 1 if self._token is None else self._token):
+            raise LocalProtocolError(f"a message of token {token}: the floor is at {self._token or self.floor.token}")
+
+    def finish(self, known: TokenColumns | None = None) -> FloorStep | None:
+        """The token that has begun is over: its step; None where the floor has nothing of it.
+
+        `known`: its events as another floor's step had them (`FloorStep.columns`), which need not be read again.
+        """
         if self._token is None:
             return None
         token, instant, kept = self._token, self._instant, self._kept
         self._token, self._kept = None, []
         begun = tuple(self.floor.begin(token, instant))
-        applied = [Applied(None, begun)]
-        told = [SequencedReport(None, report) for report in begun]
+        came = self._entered(kept, known)
+        ended = tuple(self.floor.end())
+        self.steps += 1
+        return FloorStep(token, instant, self.steps, kept[0].shuffle_key, begun, came, ended, self.floor)
+
+    def _entered(self, kept: list[FloorMessage], columns: TokenColumns | None) -> _ByObject | _ByColumn:
+        floor = self.floor
+        if len(kept) >= MANY and isinstance(floor, FastFloor) and type(self).reads is read_token:
+            if columns is None:
+                columns = read_columns([message.payload for message in kept], kept[0].shuffle_key)
+            if columns is not None:
+                self.undecodable += columns.strange
+                return _ByColumn(
+                    columns, columns.apply(floor), columns.of_events([one.sequence for one in kept]), floor
+                )
         events, strange = self.reads(kept)
         self.undecodable += strange
-        for place, sequence, event in events:
-            reports = tuple(self.floor.apply(event))
-            applied.append(Applied(event, reports, place))
-            told += [SequencedReport(sequence, report) for report in reports]
-        ended = tuple(self.floor.end())
-        applied.append(Applied(None, ended))
-        told += [SequencedReport(None, report) for report in ended]
-        self.steps += 1
-        return FloorStep(token, instant, self.steps, tuple(told), tuple(applied), kept[0].shuffle_key, self.floor)
+        return _ByObject([(place, at, event, tuple(floor.apply(event))) for place, at, event in events])
 
     # A whole token ---------------------------------------------------------------------------------------------
 
-    def follow(self, token: int, instant: int, messages: Iterable[FloorMessage]) -> FloorStep | None:
-        """A token with all its messages, behind others that are over; None where the floor has none of them."""
+    def follow(
+        self, token: int, instant: int, messages: Iterable[FloorMessage], known: TokenColumns | None = None
+    ) -> FloorStep | None:
+        """A token with all its messages, behind others that are over; None where the floor has none of them.
+
+        `known` as in `finish`.
+        """
         if self._token is not None:
             raise LocalProtocolError(f"token {token}: token {self._token} is not over")
-        for message in messages:
-            self.hear(token, instant, message)
-        return self.finish()
+        every = tuple(messages)
+        if every:
+            self._insist_on(token)
+        ours = [message for message in every if message.topic == self.topic]
+        if ours:
+            for message in {message.shuffle_key: message for message in reversed(ours)}.values():
+                insist_on_key(token, message)
+                if message.shuffle_key != ours[0].shuffle_key:
+                    raise LocalProtocolError(f"token {token} has two shuffle keys: one of them is not the ring's")
+            self._token, self._instant, self._kept, self.sequence = token, instant, ours, ours[-1].sequence
+        return self.finish(known)
 
     # Restart ---------------------------------------------------------------------------------------------------
 

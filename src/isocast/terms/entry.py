@@ -20,12 +20,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from hashlib import blake2b
+from struct import Struct
 
 import numpy as np
 
 __all__ = ["EntryRule", "entry_groups", "entry_order"]
 
 _DRAW_BYTES = 8
+_DRAWN = Struct("<QQ")
+"""Account and count."""
 _PERSON = b"isocast-entry"
 """Keeps these hashes apart from those by which the ring shuffles messages under the same key."""
 
@@ -45,6 +48,11 @@ def entry_order(accounts: Sequence[int | None], key: bytes, rule: EntryRule, lin
     that follows; left out, none is. Under `batch` the order is that of the shuffle, which decides what is left over
     when an auction divides a level in proportion.
     """
+    if rule is EntryRule.SHUFFLE and not any(linked):  # The usual one: every event moves by itself.
+        moving = [place for place, account in enumerate(accounts) if account is not None]
+        drawn = _drawn([account for account in accounts if account is not None], key)
+        ahead = [place for place, account in enumerate(accounts) if account is None]
+        return ahead + [moving[index] for index in drawn]
     return [place for group in entry_groups(accounts, key, rule, linked) for place in group]
 
 
@@ -75,24 +83,25 @@ def _units(accounts: Sequence[int | None], linked: Sequence[bool]) -> list[list[
 
 
 def _shuffled(units: Sequence[list[int]], accounts: Sequence[int | None], key: bytes) -> list[list[int]]:
-    """Draw a place for each unit; then let each account's units take its places in their own order."""
+    """The units that have an account, in the order in which they enter."""
+    owned = [(unit, account) for unit in units if (account := accounts[unit[0]]) is not None]
+    return [owned[index][0] for index in _drawn([account for _, account in owned], key)]
+
+
+def _drawn(owners: Sequence[int], key: bytes) -> list[int]:
+    """Draw a place for each unit of these accounts; then each account's units take its places in their own order."""
     keyed = blake2b(key=key, digest_size=_DRAW_BYTES, person=_PERSON)
     counts: dict[int, int] = {}
-    moving, owners, draws = [], [], []
-    for unit in units:
-        account = accounts[unit[0]]
-        if account is None:
-            continue
-        count = counts.get(account, 0)
-        counts[account] = count + 1
+    draws = []
+    for account in owners:
+        count = counts[account] = counts.get(account, -1) + 1
         state = keyed.copy()
-        state.update(account.to_bytes(8, "little") + count.to_bytes(8, "little"))
-        moving.append(unit)
-        owners.append(account)
+        state.update(_DRAWN.pack(account, count))
         draws.append(state.digest())
     of = np.array(owners, np.uint64)
     by_draw = np.lexsort((of, np.frombuffer(b"".join(draws), ">u8")))
-    filled = np.empty(len(moving), np.intp)
+    filled = np.empty(len(draws), np.intp)
     # The n-th place that an account has by its draws is for its n-th unit.
     filled[np.argsort(of[by_draw], kind="stable")] = np.argsort(of, kind="stable")
-    return [moving[place] for place in filled.tolist()]
+    found: list[int] = filled.tolist()
+    return found
