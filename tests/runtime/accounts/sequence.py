@@ -22,7 +22,7 @@ from isocast.orders.needs import Side
 from isocast.runtime.accounts.audit import audit
 from isocast.runtime.accounts.book import AccountBook
 from isocast.runtime.accounts.floor_view import FloorView, TokenOutcome, tick_topic
-from isocast.runtime.accounts.order_store import Batch, report_of
+from isocast.runtime.accounts.order_store import Batch, reports_of
 from isocast.runtime.accounts.posting import rows_of
 from isocast.runtime.accounts.requests import Answered, Asked
 from isocast.runtime.accounts.tables import AccountsDatabase
@@ -250,7 +250,7 @@ class MemoryGateway:
     def reports(self, account: int) -> list[TradeReport]:
         with self.database.reading() as connection:
             query = "SELECT body FROM reports WHERE account = ? ORDER BY number"
-            return [report_of(body) for (body,) in rows_of(connection, query, (account,))]
+            return [report for (body,) in rows_of(connection, query, (account,)) for report in reports_of(body)]
 
     def balance(self, account: int, asset: str) -> Balance:
         return {one.asset: one.balance for one in self.book.holdings(account)}.get(asset, Balance(0, 0))

@@ -331,7 +331,7 @@ def test_a_database_that_is_gone_is_an_error_without_its_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("version", ["0001", "0002", "0003", "0004"])
+@pytest.mark.parametrize("version", ["0001", "0002", "0003", "0004", "0005"])
 def test_books_of_every_version_become_those_of_today(database: AccountsDatabase, version: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))

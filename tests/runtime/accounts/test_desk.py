@@ -616,6 +616,28 @@ def test_many_at_once_are_judged_one_by_one_and_repeated_done_once(tmp_path: Pat
     asyncio.run(story())
 
 
+def test_what_was_told_at_once_is_kept_together_and_read_from_any_number_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with hall_at(sqlite_place(tmp_path, "one")) as hall:
+            await hall.follow()
+            some: list[TradingRequest] = [limit(f"{number}", BUY, 1, 1) for number in range(150)]
+            answers = await hall.desk.submit_many(hall.ada, some)
+            await hall.desk.submit(hall.ada, limit("too many", BUY, 10_000_000, 10))
+            with hall.database.reading() as connection:
+                counted = "SELECT count(*) FROM reports WHERE account = ?"
+                assert connection.exec_driver_sql(counted, (hall.ada.account,)).scalar() == 4
+            every = await hall.told(hall.ada)
+            assert every[:150] == answers
+            assert [one.number for one in every] == list(range(1, 152))
+            for after, most in ((0, 1), (0, 64), (63, 2), (64, 64), (100, 1_000), (150, 1), (151, 5), (1 << 63, 1)):
+                found = await hall.desk.reports(hall.ada, min(after, (1 << 63) - 1), most)
+                assert found == every[after : after + most]
+            assert await hall.desk.newest_report(hall.ada) == 151
+            assert await hall.desk.submit_many(hall.ada, some[70:90]) == answers[70:90]
+
+    asyncio.run(story())
+
+
 def test_a_second_desk_on_the_same_books_ends_the_first(tmp_path: Path) -> None:
     async def story() -> None:
         async with hall_at(sqlite_place(tmp_path, "one")) as hall:

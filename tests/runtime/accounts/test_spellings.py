@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from isocast.orders.desk import Lifetime, NewOrder, OrderKind, OrderStatus, Reason, ReportKind, TradeReport
 from isocast.orders.needs import Side
-from isocast.runtime.accounts.order_store import report_body, report_of
+from isocast.runtime.accounts.order_store import report_body, reports_of
 from isocast.runtime.accounts.requests import content_digest
 
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
@@ -50,7 +50,8 @@ ORDERS = st.builds(
 @given(REPORTS)
 def test_a_report_is_kept_as_json_and_read_as_it_was(report: TradeReport) -> None:
     assert report_body(report) == ENCODE(report)
-    assert report_of(report_body(report)) == report
+    assert reports_of(f"[{report_body(report)},{report_body(report)}]") == [report, report]
+    assert reports_of(report_body(report)) == [report]  # As rows were until version 0006.
 
 
 @given(ORDERS)

@@ -42,10 +42,11 @@ from isocast.runtime.accounts.order_store import (
     ORDER_COLUMNS,
     REFUSED_KINDS,
     REPLACE_KINDS,
+    REPORTS_TOGETHER,
     Batch,
     Position,
     order_of,
-    report_of,
+    reports_of,
 )
 from isocast.runtime.accounts.posting import rows_of, scalar
 from isocast.runtime.accounts.requests import Answered, Asked, refused
@@ -72,6 +73,8 @@ _DIFFERING: Final = "reports of arbiters that name another state of the floor, o
 _BUSTED: Final = "trades that became void"
 _UNCORRECTED: Final = "corrections of trades that came too late, twice, or for other trades, and change nothing"
 _PAGE: Final = 1_000
+_NUMBER_MAX: Final = (1 << 63) - 1
+"""Of a database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -613,14 +616,16 @@ class GatewayDesk:
 
     def _reports(self, account: int, after: int, limit: int) -> list[TradeReport]:
         published = self.books.published
-        query = "SELECT batch, body FROM reports WHERE account = ? AND number > ? ORDER BY number LIMIT ?"
+        # Numbers have no gaps, and a row that is under a number beyond these begins behind them.
+        query = "SELECT batch, body FROM reports WHERE account = ? AND number > ? AND number < ? ORDER BY number"
+        beyond = min(_NUMBER_MAX, after + limit + REPORTS_TOGETHER)
         told: list[TradeReport] = []
         with self._database.reading() as connection:
-            for batch, body in rows_of(connection, query, (account, after, limit)):
+            for batch, body in rows_of(connection, query, (account, after, beyond)):
                 if batch > published:
                     break  # Nobody hears of an order before the market has it.
-                told.append(report_of(body))
-        return told
+                told += [report for report in reports_of(body) if report.number > after]
+        return told[:limit]
 
     async def newest_report(self, login: Login) -> int:
         """The number of the last report that the account was told; 0: none yet."""

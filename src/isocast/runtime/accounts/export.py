@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from isocast.orders.accounts import pseudonym
 from isocast.orders.desk import ReportKind, TradeReport
-from isocast.runtime.accounts.order_store import holder_of, order_id, report_of
+from isocast.runtime.accounts.order_store import holder_of, order_id, reports_of
 from isocast.runtime.accounts.posting import rows_of
 from isocast.runtime.accounts.tables import AccountsDatabase
 from isocast.terms.errors import ConfigurationError
@@ -130,7 +130,7 @@ def _orders(connection: Connection, hide: Hide) -> Iterator[Row]:
 
 def _told(connection: Connection) -> Iterator[TradeReport]:
     for _, _, body in _Page("account, number, body", "reports", ("account", "number")).rows(connection):
-        yield report_of(body)
+        yield from reports_of(body)
 
 
 def _reports(connection: Connection, hide: Hide) -> Iterator[Row]:

@@ -38,6 +38,7 @@ __all__ = [
     "ORDER_COLUMNS",
     "REFUSED_KINDS",
     "REPLACE_KINDS",
+    "REPORTS_TOGETHER",
     "Batch",
     "Due",
     "Image",
@@ -54,7 +55,7 @@ __all__ = [
     "put_in_outbox",
     "read_batches",
     "report_body",
-    "report_of",
+    "reports_of",
     "split_id",
 ]
 
@@ -90,7 +91,9 @@ _CHANGE: Final = (
     " status = ?, filled = ?, filled_value = ? WHERE account = ? AND number = ?"
 )
 """Of most orders the sequence changes no more than the first of these writes, and the index of open ones stays."""
-_TELL: Final = "INSERT INTO reports (account, number, batch, order_number, body) VALUES (?, ?, ?, ?, ?)"
+_TELL: Final = "INSERT INTO reports (account, number, batch, body) VALUES (?, ?, ?, ?)"
+REPORTS_TOGETHER: Final = 64
+"""Reports of one row: some 16 KB, which whoever asks for one of them reads."""
 
 
 def order_id(account: int, number: int) -> int:
@@ -494,9 +497,29 @@ def report_body(report: TradeReport) -> str:
     )
 
 
-def report_of(body: str) -> TradeReport:
-    """The report that a table has."""
-    raw = TradeReport(*json.loads(body))
+def _report_rows(told: Iterable[tuple[TradeReport, int]]) -> list[tuple[object, ...]]:
+    """Reports with the batches that they wait for, as rows: what an account is told at once is one of them."""
+    rows: list[tuple[int, int, list[int], list[str]]] = []
+    last: dict[int, tuple[int, int, list[int], list[str]]] = {}
+    for report, batch in told:
+        number, account = report[:2]
+        row = last.get(account)
+        if row is None or row[1] != batch or len(row[2]) == REPORTS_TOGETHER:
+            row = last[account] = account, batch, [], []
+            rows.append(row)
+        row[2].append(number)
+        row[3].append(report_body(report))
+    return [(account, numbers[-1], batch, f"[{','.join(bodies)}]") for account, batch, numbers, bodies in rows]
+
+
+def reports_of(body: str) -> list[TradeReport]:
+    """The reports of a row, in order. Until version 0006 a row was one report, without a list around it."""
+    rows = json.loads(body)
+    return [_report_of(row) for row in (rows if isinstance(rows[0], list) else [rows])]
+
+
+def _report_of(row: list[Any]) -> TradeReport:
+    raw = TradeReport(*row)
     return raw._replace(
         kind=ReportKind(raw.kind),
         status=OrderStatus(raw.status),
@@ -813,10 +836,7 @@ class Work:
         write_entries(self.connection, self._entries, self._ledger, self.now, self._memory.last_entry + 1)
         self._write_orders()
         batch = 0 if self.batch is None else self.batch.number
-        told = [
-            (one.account, one.number, batch * waits, split_id(one.order)[1], report_body(one))
-            for one, waits in self.reports
-        ]
+        told = _report_rows([(report, batch * waits) for report, waits in self.reports])
         for statement, rows in (
             (_ASK, self._requests),
             (_ASK_CHANGE, self._changes),

@@ -205,10 +205,10 @@ REPORTS = Table(
     Column("account", BigInteger, ForeignKey("accounts.number"), primary_key=True),
     Column("number", BigInteger, primary_key=True),
     Column("batch", BigInteger, nullable=False),
-    Column("order_number", BigInteger, nullable=False),
     Column("body", Text, nullable=False),
 )
-"""What each account was told, numbered without gaps. One with a batch is told once the batch is published."""
+"""What each account was told, numbered without gaps. What it is told at once is one row, under the number of the last.
+One with a batch is told once the batch is published."""
 
 OUTBOX = Table(
     "outbox",

@@ -77,7 +77,7 @@ from isocast.runtime.accounts.order_store import (
     order_id,
     order_of,
     read_batches,
-    report_of,
+    reports_of,
     split_id,
 )
 from isocast.runtime.accounts.posting import execute, rows_of, scalar
@@ -364,9 +364,9 @@ class TradingBooks:
         for report, waits in work.reports:
             if (report.account, report.number) == (account, known.answer):
                 return report, waits
-        query = "SELECT body, batch FROM reports WHERE account = ? AND number = ?"
+        query = "SELECT body, batch FROM reports WHERE account = ? AND number >= ? ORDER BY number LIMIT 1"
         [(body, batch)] = rows_of(work.connection, query, (account, known.answer))
-        return report_of(body), batch
+        return next(report for report in reports_of(body) if report.number == known.answer), batch
 
     def _enter(self, work: Work, asked: Asked, request: EnteringRequest, context: _Context) -> TradeReport:
         """Something new: reserved, told, and on its way; or RefusedError."""

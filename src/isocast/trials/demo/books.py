@@ -19,7 +19,7 @@ from isocast.orders.ledger import EntryKind, deposit
 from isocast.runtime.accounts.audit import BooksAudit, audit
 from isocast.runtime.accounts.book import AccountBook
 from isocast.runtime.accounts.logins import Logins
-from isocast.runtime.accounts.order_store import order_id, report_of
+from isocast.runtime.accounts.order_store import order_id, reports_of
 from isocast.runtime.accounts.tables import (
     ACCOUNTS,
     BALANCES,
@@ -137,7 +137,7 @@ def read_books(market: Market, gateway: DemoGateway) -> GatewayBooks:
             for row in connection.execute(select(REQUESTS.c.account, REQUESTS.c.kind)):
                 found.requests[row.account, row.kind] += 1
             for row in connection.execute(select(REPORTS.c.account, REPORTS.c.body)):
-                found.reports[row.account, report_of(row.body).kind] += 1
+                found.reports.update([(row.account, report.kind) for report in reports_of(row.body)])
             trades = select(ENTRIES.c.key).where(ENTRIES.c.kind == EntryKind.TRADE.value).order_by(ENTRIES.c.number)
             found.settled = [row.key for row in connection.execute(trades)]
             for row in connection.execute(select(BALANCES)):
