@@ -46,11 +46,15 @@ __all__ = [
 ]
 
 UNTIL_READY_S = 20.0
+_UNTIL_ALL_ARE_S = 60.0
+"""That the sources of a bench wait for one another: on a busy machine a process takes its time to start."""
 CHUNK = 64
 """Messages that a source offers at once."""
 BYTES_PER_SECOND = 120e6
 """What the log and the journal of one receiver take, about: more than a million events a second."""
 _CHILD = "--child"
+_READY, _BEGIN = ".ready", "begin"
+"""Empty files: a source's, once it could offer, and the bench's, by which all of them do."""
 _LOOK_EVERY_S = 0.5
 """Between two looks at what is left of a place."""
 
@@ -80,7 +84,7 @@ def resident_mb(pid: int) -> float:
 # ---- one source, as a process of the bench's own
 
 
-async def _offer(market: Market, name: str, seconds: float, rate: float, chunk: int) -> int:
+async def _offer(market: Market, place: Path, name: str, seconds: float, rate: float, chunk: int) -> int:
     """Publish `rate` messages a second, 0 for as many as the window takes; the number of events."""
     process = NodeProcess(market, market.node(name))
     await process.start()
@@ -88,6 +92,8 @@ async def _offer(market: Market, name: str, seconds: float, rate: float, chunk: 
         host = process.host
         assert isinstance(host, SourceHost)  # noqa: S101
         await until(lambda: not process.monitor.not_ready(), UNTIL_READY_S)
+        (place / f"{name}{_READY}").touch()
+        await until((place / _BEGIN).exists, _UNTIL_ALL_ARE_S)
         published = await _publish(host, market, time.monotonic() + seconds, rate, chunk)
         await until(lambda: not host.machine.snapshot().unstable, UNTIL_READY_S)
         return published
@@ -131,7 +137,7 @@ def serve_child() -> bool:
     market = load_market(Path(config))
     configure_logs(node=name)
     become_punctual(realtime=market.clock.realtime)
-    print(asyncio.run(_offer(market, name, float(seconds), float(rate), int(chunk))))
+    print(asyncio.run(_offer(market, Path(config).parent, name, float(seconds), float(rate), int(chunk))))
     return True
 
 
@@ -223,7 +229,7 @@ def run(
         wanted = [str(seconds), str(rate), str(chunk)]
         return [[*own, plan.name, *wanted] for plan in market.by_role(NodeRole.PRIMARY_SOURCE)]
 
-    market, answers, cpu, memory = run_with(text, place, offering, seconds)
+    market, answers, cpu, memory = run_with(text, place, offering, seconds, together=True)
     return market, sum(int(answer or 0) for answer in answers), cpu, memory
 
 
@@ -234,10 +240,13 @@ def run_with(
     seconds: float,
     *,
     with_sources: bool = False,
+    together: bool = False,
 ) -> tuple[Market, list[bytes], dict[str, float], dict[str, float]]:
     """The same with sources of the bench's own, by their commands; returns what each of them printed.
 
-    `with_sources`: those of the market run too, and the commands are whoever publishes at their doors.
+    `with_sources`: those of the market run too, and the commands are whoever publishes at their doors. `together`: the
+    commands say when they could offer, and begin when all can. One that is still starting takes the processor from
+    those that offer already, whose windows then shrink by chance; and how long it starts is no cost of an event.
     """
     config = place / "market.toml"
     config.write_text(text, encoding="utf-8")
@@ -255,6 +264,10 @@ def run_with(
             before = usage(nodes)
             commands = offering(market, config)
             sources += [_start(command, subprocess.PIPE, logs) for command in commands]
+            if together:
+                _until_all_are(place, sources)
+                before = usage(nodes)
+                (place / _BEGIN).touch()
             answers = _answers(sources, place, time.monotonic() + seconds + 120)
             time.sleep(2 * market.timing.release_delay_ns / SECOND + 0.5)
             cpu = {name: used - before[name] for name, used in usage(nodes).items()}
@@ -273,6 +286,15 @@ def _until_ready(logs: Path, nodes: Collection[str]) -> None:
             break
         time.sleep(0.1)
     time.sleep(1.0)
+
+
+def _until_all_are(place: Path, sources: Collection[subprocess.Popen[bytes]]) -> None:
+    """Wait until every source could offer, or one has failed."""
+    deadline = time.monotonic() + _UNTIL_ALL_ARE_S
+    while len(list(place.glob(f"*{_READY}"))) < len(sources) and time.monotonic() < deadline:
+        if any(source.poll() is not None for source in sources):
+            break
+        time.sleep(0.02)
 
 
 # ---- what it released
