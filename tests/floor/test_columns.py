@@ -16,7 +16,7 @@ from tests.floor.test_following import TOPIC, sequences
 from isocast.floor import following
 from isocast.floor.codec import encode_event
 from isocast.floor.columns import read_columns
-from isocast.floor.events import Cancel, Directory, Event, Order, Phase, Replace, Trade
+from isocast.floor.events import Cancel, Cancelled, Directory, Event, Order, Phase, Replace, Trade
 from isocast.floor.following import FloorFollower, FloorMessage, FloorStep, read_token
 from isocast.floor.state import state_hash
 
@@ -145,3 +145,19 @@ def test_two_floors_at_the_same_token_share_its_columns() -> None:
         assert other.follow(2, 2, messages, step.columns) == step
     assert (other.snapshot(), other.undecodable) == (one.snapshot(), 0)
     assert len(step.trades) > 0
+
+
+def test_an_offer_and_its_cancel_come_in_one_token() -> None:
+    some = [order(number, BUY, 2, 6) for number in range(1, 60)]
+    offer = order(100, SELL, 4, 6, is_offer=True)
+    events: list[list[Event]] = [[Directory(SYMBOL, phase=Phase.OPEN)], [*some, offer, Cancel(100, 100)]]
+    tokens = [
+        (number, number, [FloorMessage(9, TOPIC, encode_event(one), KEY) for one in found])
+        for number, found in enumerate(events, 1)
+    ]
+    by_column = told(tokens, following.MANY)
+    assert by_column == told(tokens, 1 << 30)
+    step = by_column[-1][0]
+    assert step is not None
+    assert step.columns is not None
+    assert [one.report for one in step.reports] == [Cancelled(100, 4)]

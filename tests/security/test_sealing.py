@@ -301,7 +301,7 @@ def test_what_was_heard_opens_whatever_rosters_come_before_its_release(changes: 
         core.insert(0, SecretKey(bytes([100 + number]) * 32))
         generations.turn(core[:7], core[0])
     assert here.open(1, Label(SOURCE, 5), sealed_by(OLD)).payload == PAYLOAD
-    assert not here.lacks(sealed_by(OLD))
+    assert not here.lacks(1, Label(SOURCE, 5), sealed_by(OLD))
 
 
 def test_what_a_source_begins_to_send_is_heard_by_whoever_is_a_roster_ahead_and_repaired_by_whoever_is_two() -> None:
@@ -321,12 +321,22 @@ def test_what_a_source_begins_to_send_is_heard_by_whoever_is_a_roster_ahead_and_
 
 
 def test_what_was_never_known_is_told_from_what_was_sealed_wrongly() -> None:
-    here = Opener({3: SECRET}, Generations((NEW,), NEW, past=(OLD,)))
-    assert here.lacks(sealed_by(NEWEST))
-    assert not any(here.lacks(sealed) for sealed in (sealed_by(NEW), sealed_by(OLD), sealed_by(None)))
-    assert here.open(1, Label(SOURCE, 5), sealed_by(OLD)).payload == PAYLOAD
-    assert not here.knows(1, Label(SOURCE, 5), sealed_by(OLD)), "it opens what is here, and nobody sends it any more"
-    assert not opener().lacks(sealed()), "without rosters there is one generation"
+    here, label = Opener({3: SECRET}, Generations((NEW,), NEW, past=(OLD,))), Label(SOURCE, 5)
+    assert here.lacks(1, label, sealed_by(NEWEST))
+    assert not any(here.lacks(1, label, sealed) for sealed in (sealed_by(NEW), sealed_by(OLD), sealed_by(None)))
+    assert here.open(1, label, sealed_by(OLD)).payload == PAYLOAD
+    assert not here.knows(1, label, sealed_by(OLD)), "it opens what is here, and nobody sends it any more"
+    assert not opener().lacks(1, LABEL, sealed()), "without rosters there is one generation"
+
+
+def test_a_source_that_lies_ends_no_site() -> None:
+    """Under a name that nobody knows, and tied to a key of the first generation: all hear it, and find nothing."""
+    here, label = Opener({3: SECRET}, Generations((NEW,), NEW)), Label(SOURCE, 5)
+    broken = mixed(OLD, NEWEST)[:-1] + b"!"
+    assert here.knows(1, label, broken)
+    with pytest.raises(ForgeryError):
+        here.open(1, label, broken)
+    assert not here.lacks(1, label, broken)
 
 
 def mixed(generation: SecretKey, named: SecretKey) -> bytes:

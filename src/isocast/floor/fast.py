@@ -254,7 +254,7 @@ class FastFloor(Floor):
         """
         live, objects, parts, token = self.orders.rows, self.orders.objects, self.orders.parts, self.token
         find: Callable[[int], Any] = live.get
-        has_other_ids, bounded = bool(self.offers or self.lots), self._bounded
+        bounded, offers, lots = self._bounded, self.offers, self.lots
         # Local names are the fastest.
         on_cancel, on_replace, aside, immediate = Way.CANCEL, Way.REPLACE, Way.ASIDE, Way.IMMEDIATE
         traded, cancelled = Kind.TRADE, Kind.CANCELLED
@@ -264,7 +264,7 @@ class FastFloor(Floor):
             if way >= on_cancel:
                 found: Any = find(number) if way < aside else None
                 if found is None or found[4] != account:
-                    if way < aside and not has_other_ids and number not in objects:
+                    if way < aside and number not in objects and not offers and not lots:
                         lines += (index, Kind.UNKNOWN, number, 0)
                         continue
                     current, self.places = -1, place

@@ -135,6 +135,8 @@ class Floor:
         self._touched_most = 0
         self._reports: list[Report] = []
         self._woken: deque[tuple[SymbolState, WorkingOrder]] = deque()
+        self.woke: list[int] = []
+        """Stops of this token that a trade woke, in the order in which they entered."""
 
     # One token -------------------------------------------------------------------------------------------------
 
@@ -147,7 +149,7 @@ class Floor:
 
     def begin(self, token: int, at: int) -> list[Report]:
         """A token begins: what its instant makes due."""
-        self.token, self.at = token, at
+        self.token, self.at, self.woke = token, at, []
         if self.hashed is None:
             self.remember(None)
         for state in self._changed.values():
@@ -575,6 +577,7 @@ class Floor:
             state, stop = self._woken.popleft()
             stop.trigger = None
             stop.token, stop.place = self.token, self._place()
+            self.woke.append(stop.id)
             self._arrive(state, stop)
 
     # Cancel and replace ----------------------------------------------------------------------------------------

@@ -465,9 +465,10 @@ class Desk(Protocol):
         """
 
     async def cancel_all(self, login: Login, client_id: str, symbol: str | None = None) -> int:
-        """Cancel all live orders of the account, or those of a symbol: how many. Those asked for before are among them.
+        """Cancel all live orders of the account, or those of a symbol: how many.
 
-        The same id again cancels no others, and gets the same number.
+        Those asked for before are among them, and those asked for behind are not. The same id again cancels no
+        others, and gets the same number.
         """
 
     async def order(self, login: Login, client_id: str) -> TradeReport | None:

@@ -168,7 +168,7 @@ class ChainOpener:
         """
         return not self._are_named or self._generations.names(sealed, changes)
 
-    def lacks(self, sealed: bytes) -> bool:
+    def lacks(self, _: int, __: tuple[NodeId, int], sealed: bytes) -> bool:
         """Whether what does not open here may open elsewhere: its generation was never known here."""
         return self._are_named and self._generations.lacks(sealed)
 

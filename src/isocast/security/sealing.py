@@ -328,16 +328,21 @@ class Opener:
         Else sites that know a roster and sites that do not yet would find different things in it. What commits to a key
         of the first generation is of that, whatever it names: versions before this one named none.
         """
-        if not self._are_named or self._generations.names(sealed, changes):
-            return True
+        return not self._are_named or self._generations.names(sealed, changes) or self._is_first(stripe, label, sealed)
+
+    def lacks(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> bool:
+        """Whether what does not open here may open elsewhere: its generation was never known here.
+
+        What commits to a key of the first generation was heard by all, and opens nowhere: a source made it so.
+        """
+        return self._are_named and self._generations.lacks(sealed) and not self._is_first(stripe, label, sealed)
+
+    def _is_first(self, stripe: int, label: tuple[NodeId, int], sealed: bytes) -> bool:
+        """Whether a payload is of the first generation, whatever it names."""
         try:
             return is_committed(self._first_key(label, stripe, sealed), sealed)
         except StrangerError:
             return False
-
-    def lacks(self, sealed: bytes) -> bool:
-        """Whether what does not open here may open elsewhere: its generation was never known here."""
-        return self._are_named and self._generations.lacks(sealed)
 
     def _first_key(self, label: tuple[NodeId, int], stripe: int, sealed: bytes) -> bytes:
         """The seal key of one message, if it is of the first generation."""

@@ -17,6 +17,7 @@ from sqlalchemy import text
 from tests.orders.test_ledger import entry_of
 
 from isocast.orders.accounts import CLEARING, UNITS, WORLD, account_number, cash, shares
+from isocast.orders.desk import ReportKind
 from isocast.orders.ledger import (
     Balance,
     Entry,
@@ -29,9 +30,12 @@ from isocast.orders.ledger import (
     settle_sell,
     withdraw,
 )
+from isocast.orders.life import OrderLife
+from isocast.orders.needs import Side
 from isocast.runtime.accounts import migrations
 from isocast.runtime.accounts.audit import audit, check_reserved, clearing_of_all
 from isocast.runtime.accounts.book import AccountBook, Holding
+from isocast.runtime.accounts.order_store import report_body, reports_of
 from isocast.runtime.accounts.tables import TABLES, AccountsDatabase
 from isocast.runtime.box_office.database import OfficeDatabase
 from isocast.runtime.disk.database import sqlite_url
@@ -39,6 +43,7 @@ from isocast.terms.errors import ConfigurationError, LedgerError, LedgerFault
 
 USD, IBM = cash("USD"), shares("IBM")
 ADA, BOB = account_number(1, 16), account_number(1, 17)
+REPORT = OrderLife(ADA << 32 | 1, ADA, "a", "IBM", Side.BUY, 10, 5, price=5).report(ReportKind.ACCEPTED, 7, 1)
 
 
 @pytest.fixture
@@ -345,11 +350,17 @@ def test_books_of_every_version_become_those_of_today(database: AccountsDatabase
             "INSERT INTO balances (account, asset, available, reserved) VALUES (1048592, 'cash:USD', 7, 3)",
         ):
             connection.execute(text(statement))
+        if version > "0001":
+            told = "INSERT INTO reports (account, number, batch, order_number, body) VALUES (1048592, 1, 0, 1, :body)"
+            connection.execute(text(told), {"body": report_body(REPORT)})
     with pytest.raises(ConfigurationError, match="isocast accounts upgrade"):
         database.gateway()
     assert database.upgrade()
+    assert not database.upgrade()
     book = AccountBook(database)
     assert book.account(ADA).name == "Ada"
     assert book.holdings(ADA) == [Holding(USD, Balance(7, 3), 0)]
     with database.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), TABLES) == []
+        kept = connection.execute(text("SELECT account, number, batch, body FROM reports")).all()
+    assert [(*row[:3], reports_of(row[3])) for row in kept] == [(ADA, 1, 0, [REPORT])] * (version > "0001")

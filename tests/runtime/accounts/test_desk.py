@@ -31,6 +31,7 @@ from isocast.orders.desk import (
 )
 from isocast.orders.ledger import deposit
 from isocast.orders.needs import Side
+from isocast.runtime.accounts import desk as desk_module
 from isocast.runtime.accounts.audit import audit
 from isocast.runtime.accounts.book import AccountBook
 from isocast.runtime.accounts.desk import DeskPace, GatewayDesk
@@ -540,6 +541,26 @@ def test_what_comes_after_an_order_does_not_overtake_it(tmp_path: Path) -> None:
             await eventually(lambda: len(hall.market.published) == 8)
             await hall.token()
             assert await hall.desk.orders(hall.ada) == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 512])
+def test_a_cancel_of_all_is_not_overtaken_either(tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever cancels his quotes and gives others right behind keeps the others, however busy the desk is."""
+    monkeypatch.setattr(desk_module, "_AT_ONCE", at_once)
+
+    async def story() -> None:
+        async with hall_at(sqlite_place(tmp_path, "one")) as hall:
+            before = [hall.desk.submit(hall.ada, limit(f"old-{number}", BUY, 1, 9)) for number in range(5)]
+            every = hall.desk.cancel_all(hall.ada, "all")
+            behind = [hall.desk.submit(hall.ada, limit(f"new-{number}", BUY, 1, 9)) for number in range(5)]
+            again = hall.desk.cancel_all(hall.ada, "none", "MSFT")
+            told = await asyncio.gather(*before, every, *behind, again)
+            assert (told[5], told[-1]) == (5, 0)
+            await eventually(lambda: len(hall.market.published) == 15)
+            await hall.token()
+            assert [one.client_id for one in await hall.desk.orders(hall.ada)] == [f"new-{n}" for n in range(5)]
 
     asyncio.run(story())
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import parquet
+from sqlalchemy import Connection
 from tests.runtime.accounts.sequence import IBM, LISTED, USD, MemoryGateway, MemorySequence, limit, sqlite_place
 
 from isocast.cli.main import main
@@ -16,6 +19,8 @@ from isocast.orders.desk import CancelRequest
 from isocast.orders.needs import Side
 from isocast.runtime.accounts import export
 from isocast.runtime.accounts.export import EXPORT_COLUMNS, export_books
+from isocast.runtime.accounts.order_store import REPORTS_TOGETHER
+from isocast.runtime.accounts.posting import rows_of
 
 SECRET = b"a secret of 16 or more bytes"
 
@@ -62,6 +67,26 @@ def test_everything_is_there_once(database_url: str, tmp_path: Path, monkeypatch
     assert {row["sequence"] is None for row in rows["refusals"] if row["by"] == "gateway"} == {True}
     bound = {row["order"]: row["amount"] for row in rows["reservations"] if row["asset"] == USD}
     assert bound == {first["order"]: 50 * UNITS}
+    gateway.close()
+
+
+def test_a_page_of_reports_is_of_as_many_reports_as_any_other_of_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row has many of them: else an export would need 64 times the memory."""
+    pages: list[int] = []
+
+    def read(connection: Connection, query: str, values: tuple[Any, ...] = ()) -> Sequence[Any]:
+        found = rows_of(connection, query, values)
+        pages.append(len(found) * (REPORTS_TOGETHER if "FROM reports" in query else 1))
+        return found
+
+    monkeypatch.setattr(export, "rows_of", read)
+    monkeypatch.setattr(export, "_PAGE", 2 * REPORTS_TOGETHER)
+    gateway = traded(sqlite_place(tmp_path, "books"))
+    counts = export_books(gateway.database, tmp_path / "books", SECRET)
+    assert max(pages) == 2 * REPORTS_TOGETHER
+    assert counts["reports"] == sum(len(gateway.reports(account)) for account in gateway.accounts)
     gateway.close()
 
 

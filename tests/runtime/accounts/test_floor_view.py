@@ -7,7 +7,7 @@ from tests.floor.keys import KEY
 from tests.runtime.accounts.sequence import FLOOR, LISTED
 
 from isocast.floor.codec import encode_event, floor_topic
-from isocast.floor.events import Event, Order, Status, Trade
+from isocast.floor.events import Event, Order, Replace, Status, Trade
 from isocast.floor.events import Phase as FloorPhase
 from isocast.floor.following import FloorMessage
 from isocast.floor.reporting import FloorReport, encode_report, report_topic
@@ -66,6 +66,36 @@ def test_a_stop_that_meets_the_order_that_woke_it_is_the_taker(view: FloorView) 
     apply(view, 2, order(1, SELL, 5, 9, trigger=9), order(2, SELL, 5, 9))
     # 4 buys from 2 and rests with what is left; 1 wakes and comes to it.
     assert takers(apply(view, 3, order(4, BUY, 10, 9))) == [(4, 2, 4), (4, 1, 1)]
+
+
+def one_by_one(view: FloorView, *events: Event) -> None:
+    """Each in a token of its own: they enter in this order."""
+    for event in events:
+        apply(view, view.newest + 1, event)
+
+
+def test_of_two_stops_that_an_event_wakes_the_one_that_enters_later_is_the_taker(view: FloorView) -> None:
+    one_by_one(view, order(1, BUY, 1, 12), order(2, BUY, 1, 8))
+    one_by_one(view, order(3, BUY, 5, 13, trigger=12), order(4, SELL, 6, 7, trigger=8), Replace(3, 3, 6))
+    # 3 became larger, and is behind 4 from then on.
+    body, state = view.snapshot()
+    again = FloorView(FLOOR)
+    again.restore(body, view.newest, state)
+    for each in (view, again):
+        assert takers(apply(each, 9, order(5, SELL, 2, 8))) == [(1, 5, 5), (2, 5, 5), (3, 4, 3)]
+
+
+def test_of_a_stop_and_one_that_its_trade_wakes_the_second_is_the_taker(view: FloorView) -> None:
+    one_by_one(view, order(1, SELL, 5, 7, trigger=8), order(2, BUY, 10, 13, trigger=12), order(3, BUY, 1, 12))
+    # 4 trades with 3 at 12, which wakes 2; that buys what is left of 4 at 8, which wakes 1.
+    assert takers(apply(view, 9, order(4, SELL, 5, 8))) == [(3, 4, 4), (2, 4, 2), (2, 1, 1)]
+
+
+def test_a_stop_that_an_auction_woke_rests_like_any_other_order(view: FloorView) -> None:
+    one_by_one(view, order(1, SELL, 5, 11, trigger=9), Status("IBM", FloorPhase.PRE_OPEN))
+    one_by_one(view, order(2, BUY, 5, 9), order(3, SELL, 5, 9))
+    assert takers(apply(view, 8, Status("IBM", FloorPhase.OPEN))) == [(2, 3, 0)]
+    assert takers(apply(view, 9, order(4, BUY, 5, 11))) == [(4, 1, 4)]
 
 
 def test_an_auction_has_no_taker(view: FloorView) -> None:

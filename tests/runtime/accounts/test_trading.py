@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import Engine, event
@@ -26,9 +27,12 @@ from isocast.orders.desk import (
 from isocast.orders.ledger import Balance
 from isocast.orders.needs import Side
 from isocast.orders.netting import Debt
+from isocast.runtime.accounts import trading
 from isocast.runtime.accounts.audit import audit, clearing_of_all, net_between
+from isocast.runtime.accounts.kills import kill_in
+from isocast.runtime.accounts.order_store import OrderMemory
 from isocast.runtime.accounts.trading import DeskSettings, FencedError, TradingBooks
-from isocast.terms.errors import LedgerError
+from isocast.terms.errors import LedgerError, LedgerFault, LocalProtocolError
 
 BUY, SELL = Side.BUY, Side.SELL
 
@@ -384,6 +388,42 @@ def test_a_kill_cancels_and_blocks_until_an_operator_lifts_it(gateway: MemoryGat
     assert {report.status for report in gateway.reports(ada) if report.kind is ReportKind.CANCELLED} == {
         OrderStatus.CANCELLED
     }
+
+
+def test_a_cancel_of_all_that_is_refused_costs_nobody_else_anything(
+    tmp_path: Path, market: MemorySequence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that fails is read again, with all open orders of all accounts: no trader may have that done."""
+    gateway = MemoryGateway(sqlite_place(tmp_path, "books"), 1, ["Ada"])
+    gateway.fund(gateway.accounts[0], USD, 5_000 * UNITS)
+    gateway.follow(market)
+    gateway.ask(gateway.accounts[0], limit("1", BUY, 10, 10))
+    monkeypatch.setattr(OrderMemory, "read", lambda *_: pytest.fail("all is read again"))
+    for client_id, text in (("1", "used for something else"), ("\n", "from 1 to 64 printable")):
+        with pytest.raises(LocalProtocolError, match=text):
+            gateway.books.cancel_all(gateway.accounts[0], 1, client_id=client_id)
+    assert gateway.books.cancel_all(gateway.accounts[0], 1, client_id="2") == 1
+    gateway.close()
+
+
+def test_an_operators_kill_is_published_where_reading_it_failed_at_first(
+    tmp_path: Path, market: MemorySequence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = MemoryGateway(sqlite_place(tmp_path, "books"), 1, ["Ada"])
+    gateway.fund(gateway.accounts[0], USD, 5_000 * UNITS)
+    gateway.follow(market)
+    gateway.ask(gateway.accounts[0], limit("1", BUY, 10, 10))
+    run(market, gateway)
+    with gateway.database.writing() as connection:
+        assert kill_in(connection, Block(BlockScope.GATEWAY, reason="storm"), 1) == 1
+    with monkeypatch.context() as broken:
+        gone = LedgerError(LedgerFault.UNAVAILABLE, "the database is gone")
+        broken.setattr(trading, "read_batches", Mock(side_effect=gone))
+        with pytest.raises(LedgerError, match="is gone"):
+            gateway.books.refresh(2)
+    gateway.books.refresh(3)
+    assert len(gateway.books.waiting) == 1
+    gateway.close()
 
 
 def test_all_orders_of_a_symbol_or_a_session_are_cancelled_once(gateway: MemoryGateway, market: MemorySequence) -> None:

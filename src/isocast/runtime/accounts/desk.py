@@ -158,6 +158,8 @@ class GatewayDesk:
         """Requests of those."""
         self._asked = self._decided = 0
         """Calls that came, and those of them that are committed or never will be, since the start."""
+        self._held: list[int] = []
+        """Of cancels of all orders that wait: how many calls came before each; what came behind it waits, too."""
         self._committed: deque[_Call] = deque()
         """Not published, oldest first."""
         self._has_asked = asyncio.Event()
@@ -369,9 +371,13 @@ class GatewayDesk:
                 await asyncio.sleep(self._pace.group_s)
             some: list[_Call] = []
             count = 0
-            while self._calls and count < _AT_ONCE:
+            most = self._held[0] - self._decided if self._held else len(self._calls)
+            while self._calls and count < _AT_ONCE and len(some) < most:
                 some.append(self._calls.popleft())
                 count += len(some[-1].asked)
+            if self._held and not some:
+                await self._turned.wait()
+                continue
             self._waiting -= count
             if not self._calls:
                 self._has_asked.clear()
@@ -566,11 +572,19 @@ class GatewayDesk:
         return await self._cancel_some(login.account, client_id, symbol, None)
 
     async def _cancel_some(self, account: int, client_id: str, symbol: str | None, session: str | None) -> int:
-        await self._until_decided()
         work = partial(self.books.cancel_all, client_id=client_id, symbol=symbol, session=session)
-        count = await self._write(work, account, self._clock())
+        asked = self._asked
+        self._held.append(asked)
+        try:
+            await self._until_decided()
+            # From here on it is the next transaction of the one writer.
+            count = asyncio.get_running_loop().run_in_executor(self._writer, partial(work, account, self._clock()))
+        finally:
+            self._held.remove(asked)
+            self._turn()
+        found = await count
         self._has_batch.set()
-        return count
+        return found
 
     async def kill(self, block: Block) -> int:
         """Stop an account, a customer or the gateway, and cancel what lives of it: how many orders."""

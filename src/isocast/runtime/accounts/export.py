@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from isocast.orders.accounts import pseudonym
 from isocast.orders.desk import ReportKind, TradeReport
-from isocast.runtime.accounts.order_store import holder_of, order_id, reports_of
+from isocast.runtime.accounts.order_store import REPORTS_TOGETHER, holder_of, order_id, reports_of
 from isocast.runtime.accounts.posting import rows_of
 from isocast.runtime.accounts.tables import AccountsDatabase
 from isocast.terms.errors import ConfigurationError
@@ -74,18 +74,21 @@ class _Page(NamedTuple):
     columns: str
     table: str
     key: tuple[str, ...]
+    together: int = 1
+    """What a row has of what is exported, at most: a page is of as much less rows."""
 
     def rows(self, connection: Connection) -> Iterator[Any]:
         query = f"SELECT {self.columns} FROM {self.table}"  # noqa: S608 - our own names
         key = ", ".join(self.key)
         behind = f" WHERE ({key}) > ({', '.join('?' * len(self.key))})"
-        end = f" ORDER BY {key} LIMIT {_PAGE}"
+        most = max(1, _PAGE // self.together)
+        end = f" ORDER BY {key} LIMIT {most}"
         page = rows_of(connection, query + end)
         while page:
             yield from page
             last = page[-1]._mapping  # noqa: SLF001 - SQLAlchemy's public name for it
             values = tuple(last[name] for name in self.key)
-            page = rows_of(connection, query + behind + end, values) if len(page) == _PAGE else []
+            page = rows_of(connection, query + behind + end, values) if len(page) == most else []
 
 
 def export_books(database: AccountsDatabase, folder: Path, secret: bytes) -> dict[str, int]:
@@ -129,7 +132,8 @@ def _orders(connection: Connection, hide: Hide) -> Iterator[Row]:
 
 
 def _told(connection: Connection) -> Iterator[TradeReport]:
-    for _, _, body in _Page("account, number, body", "reports", ("account", "number")).rows(connection):
+    pages = _Page("account, number, body", "reports", ("account", "number"), REPORTS_TOGETHER)
+    for _, _, body in pages.rows(connection):
         yield from reports_of(body)
 
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from isocast.floor.codec import floor_topic
 from isocast.floor.confirming import RESULTS_KEPT, Comparison, OwnResult, ReportParts
 from isocast.floor.corrections import Correction, Corrections, correction_topic
-from isocast.floor.events import Bid, Event, Order, Report, Take, Trade
+from isocast.floor.events import Bid, Event, Report, Take, Trade
 from isocast.floor.fast import FastFloor
 from isocast.floor.following import REPORT_EVERY, Entering, FloorMessage, insist_on_key, read_token
 from isocast.floor.machine import Floor, SymbolState
@@ -103,8 +103,6 @@ class FloorView:
         self.newest = 0
         """The last token that was applied, with an event of the floor or without."""
         self._kept: list[FloorMessage] = []
-        self._waiting: dict[int, SymbolState] = {}
-        """Stops that wait, by id."""
         self.taken: dict[int, list[Taken]] = {}
         """Of open offers: by whom, in the order of the sequence."""
 
@@ -185,22 +183,14 @@ class FloorView:
 
     def _step(self, sequence: int, event: Event | None, reports: list[Report]) -> EventOutcome:
         takers: dict[int, int] = {}
-        trades = [report for report in reports if isinstance(report, Trade) and not report.is_auction]
-        if trades:
-            woken = [number for number, state in self._waiting.items() if number not in state.stops]
-            for number in woken:
-                del self._waiting[number]
-            incoming = 0 if isinstance(event, Bid) else getattr(event, "id", 0)  # A clock is an auction, too.
-            for trade in trades:
-                stops = [number for number in (trade.buy, trade.sell) if number in woken]
-                # A stop that the event woke comes after it; of two the later meets the earlier.
-                latest = max(stops, key=woken.index) if stops else incoming
-                if latest in (trade.buy, trade.sell):
-                    takers[trade.number] = latest
-        if isinstance(event, Order) and event.is_stop:
-            state = self.floor.symbols.get(event.symbol)
-            if state is not None and event.id in state.stops:
-                self._waiting[event.id] = state
+        woken, self.floor.woke = self.floor.woke, []
+        incoming = 0 if isinstance(event, Bid) else getattr(event, "id", 0)  # A clock is an auction, too.
+        for trade in [report for report in reports if isinstance(report, Trade) and not report.is_auction]:
+            stops = [number for number in (trade.buy, trade.sell) if number in woken]
+            # A stop that the event woke comes after it; of two the later meets the earlier.
+            latest = max(stops, key=woken.index) if stops else incoming
+            if latest in (trade.buy, trade.sell):
+                takers[trade.number] = latest
         return EventOutcome(sequence, event, tuple(reports), takers)
 
     def _note_taken(self, step: EventOutcome) -> None:
@@ -292,4 +282,3 @@ class FloorView:
         if state_hash(floor) != state:
             raise RemoteProtocolError("a snapshot of the floor gives another state than was noted with it")
         self.floor, self.newest = floor, token
-        self._waiting = {number: symbol for symbol in floor.symbols.values() for number in symbol.stops}

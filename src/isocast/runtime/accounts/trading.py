@@ -227,6 +227,7 @@ class TradingBooks:
         check_reserved(self._database)
 
     def _load(self, connection: Connection) -> None:
+        self._is_stale = True  # Until all of it is read.
         self._memory = OrderMemory.read(connection, self.settings.floor)
         state = _state_of(connection)
         self._memory.forget_accounts(state.mark, state.last_entry)
@@ -557,26 +558,28 @@ class TradingBooks:
         self, account: int, now: int, *, client_id: str = "", symbol: str | None = None, session: str | None = None
     ) -> int:
         """A CANCEL for every live order of an account, or those of a symbol or a session: how many, once per id."""
+        if client_id and not is_client_id(client_id):
+            raise LocalProtocolError("a client id has from 1 to 64 printable ASCII characters")
         digest = blake2b(f"all/{symbol or ''}".encode(), digest_size=16).hexdigest()
+        known: KnownRequest | None = None
         with self._work(now) as work:
             if client_id:
-                if not is_client_id(client_id):
-                    raise LocalProtocolError("a client id has from 1 to 64 printable ASCII characters")
                 work.know_requests([(account, client_id)])
                 known = work.request(account, client_id)
-                if known is not None:
-                    if (known.kind, known.digest) != (_CANCEL_ALL, digest):
-                        raise LocalProtocolError(f"client id {client_id} was used for something else: take another")
-                    return known.answer
             meant = [
                 order.life.id
-                for order in work.live_orders(account)
+                for order in (work.live_orders(account) if known is None else ())
                 if symbol in (None, order.life.symbol) and session in (None, order.session)
             ]
             work.events += [encode_event(Cancel(number, account)) for number in meant]
-            if client_id:
+            if client_id and known is None:
                 work.ask(account, client_id, KnownRequest(_CANCEL_ALL, digest, 0, len(meant)))
-        return len(meant)
+        if known is None:
+            return len(meant)
+        # Behind the transaction: one that fails is read again, with all orders that are open.
+        if (known.kind, known.digest) != (_CANCEL_ALL, digest):
+            raise LocalProtocolError(f"client id {client_id} was used for something else: take another")
+        return known.answer
 
     def kill(self, block: Block, now: int) -> int:
         """Stop an account, a customer or the gateway, and cancel what lives of it: how many orders."""

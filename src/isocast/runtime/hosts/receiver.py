@@ -383,7 +383,7 @@ class ReceiverHost:
 
     def _insist_on_generation(self, opener: Opener | ChainOpener, message: Data) -> None:
         """A message that opens at other sites must not be released as nothing here: this site ends instead."""
-        if opener.lacks(message.payload):
+        if opener.lacks(self._stripe, message.label, message.payload):
             name = self._context.market.name_of(message.sender)
             what = f"message {message.number} of {name} waits here, sealed with a core key that this site never had"
             rule = f"{what}: bring all rosters into the keys directory, or let it come back under a new number"
