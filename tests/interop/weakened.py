@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -44,6 +45,7 @@ from isocast.wire import codec, statements
 from isocast.wire.frame import VERSION, Keys
 from isocast.wire.limits import TAG_BYTES
 from isocast.wire.packets import Data, Packet, Token
+from isocast.wire.signing import SignedKind
 from isocast.wire.token_body import token_digest
 
 __all__ = ["without"]
@@ -131,6 +133,21 @@ def _signed_stripes(patch: Patch) -> None:
     """Signatures do not cover the stripe."""
     statement = identities.statement
     patch.setattr(signing, "statement", lambda *said, stripe, **more: statement(*said, stripe=0 * stripe, **more))
+
+
+def _signed_markets(patch: Patch) -> None:
+    """Signatures do not cover the market, but for those of doors."""
+    statement = identities.statement
+
+    def of_any_market(kind: SignedKind, market: bytes, body: bytes, **more: Any) -> bytes:  # noqa: ANN401 - as it is
+        return statement(kind, market if kind is SignedKind.DOOR else bytes(len(market)), body, **more)
+
+    patch.setattr(signing, "statement", of_any_market)
+
+
+def _doubts(patch: Patch) -> None:
+    """A source does not compare what tokens name with what it sent."""
+    patch.setattr(PrimarySource, "_settle_doubt", lambda _self, _token: None)
 
 
 def _epochs_of_evidence(patch: Patch) -> None:
@@ -279,6 +296,8 @@ _DEFENCES: dict[str, Callable[[Patch], None]] = {
     "ballots in votes": _ballots,
     "court": _court,
     "stripes in signatures": _signed_stripes,
+    "markets in signatures": _signed_markets,
+    "doubts": _doubts,
     "epochs of evidence": _epochs_of_evidence,
     "revocations": _revocations,
     "serials": _serials,

@@ -238,10 +238,10 @@ class SourceHost:
                 assert_never(effect)
 
     def _forgot(self, known: int, next_number: int) -> None:
-        """The outbox is an older copy, or was cut: this incarnation ends, and so does the process."""
+        """The outbox is an older copy, or was cut, or somebody forged: this incarnation, and this process, end."""
         why = (
             f"the ring has messages {known} to {next_number - 1} of this source, and the outbox has no record of them"
-            " although they were acknowledged"
+            " although they were acknowledged: it is an older copy, or was cut, or a receiver forges"
         )
         self.store.renounce(why)
         rule = f"{why}: start the source again, and it begins a new incarnation; what is in the outbox is in doubt"
