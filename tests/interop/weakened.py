@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from tests.interop import packages
 
+from isocast.hierarchy.archive import AnswerLimits, Answers
 from isocast.reformation import member
 from isocast.ring import court
 from isocast.ring.answers import Answering
@@ -209,6 +210,17 @@ def _generations_of_seals(patch: Patch) -> None:
     patch.setattr(CoreKeys, "_turn_seals", lambda _self: None)
 
 
+def _shares(patch: Patch) -> None:
+    """One customer may have all that a server gives."""
+    make = Answers.__init__
+
+    def greedy(self: Answers, limits: AnswerLimits) -> None:
+        make(self, limits)
+        self.limits = replace(self.limits, customer_rate=self.limits.rate, customer_burst=self.limits.burst)
+
+    patch.setattr(Answers, "__init__", greedy)
+
+
 def _giving_way(patch: Patch) -> None:
     """Whoever came first to a door, or page, stays: where there is no place, the newcomer goes."""
     enter = Lobby.enter
@@ -313,6 +325,7 @@ _DEFENCES: dict[str, Callable[[Patch], None]] = {
     "secrets of packages": _secrets_of_packages,
     "salts": _salts,
     "memory of numbers": _memory_of_numbers,
+    "shares": _shares,
     "giving way": _giving_way,
 }
 
