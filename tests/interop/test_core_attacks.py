@@ -3,7 +3,7 @@
 | attack | build without | what names it |
 |---|---|---|
 | a forged source | tags | authentication_failures, refused_by_address |
-| a source, by a receiver, which holds its keys | doubts | the source ends: it is released, and found |
+| a source, by a receiver, which holds its keys | doubts | forged_messages, an alarm: it is found |
 | a source, by a receiver that was removed and kept all its keys | generations | authentication_failures |
 | a payload before its release, by such a receiver | generations of seals | nobody notices a listener |
 | DATA, TOKEN, JOIN of another market with the same keys | market ids | another_market |
@@ -282,8 +282,9 @@ def test_a_receiver_that_speaks_as_a_source_is_found_out_and_the_source_says_so(
         failures = failures_of(here)
         forge_with_its_keys(here)
         wait_until(lambda: failures)
-        # Of a number that it has given itself it knows that the contents are another's.
-        assert "or a receiver forges" in str(failures[0]) or "forged-name" in here.world.alarms("floor")
+        assert "of this source" in str(failures[0])
+        assert here.counters("floor").forged_messages == 1
+        assert "forged-name" in here.world.alarms("floor")
 
 
 # ---- a receiver that was removed, and kept the sources' keys

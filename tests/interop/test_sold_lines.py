@@ -1,6 +1,14 @@
 """A market that sells its lines, attacked on real sockets: each attack succeeds without its defence, and fails with it.
 
 The attacker listens on the groups, and may have paid: then it has every key that a customer has.
+
+| attack | build without | what names it |
+|---|---|---|
+| listening without a package | a market that sells nothing | nobody notices a listener |
+| keys of a period that is over, for those of today | periods | authentication_failures, at the listener |
+| another's package, with a secret of one's own | secrets of packages | one sentence, at the finder |
+| a message before or behind the genuine one, a repair, a heartbeat, in a line's name | proofs | forged, an alarm |
+| a repair that was changed on its way | proofs and seals of lines | authentication_failures |
 """
 
 from __future__ import annotations
