@@ -3,10 +3,13 @@
 | attack | build without | what names it |
 |---|---|---|
 | a forged source | tags | authentication_failures, refused_by_address |
+| a source, by a receiver, which holds its keys | doubts | forged_messages, an alarm: it is found |
 | a source, by a receiver that was removed and kept all its keys | generations | authentication_failures |
 | a payload before its release, by such a receiver | generations of seals | nobody notices a listener |
 | DATA, TOKEN, JOIN of another market with the same keys | market ids | another_market |
+| TOKEN of another market with the same identities | the same, markets in signatures | refused_signatures: token |
 | DATA and TOKEN of another stripe | stripe ids | unaddressed |
+| votes of another stripe, of another market | ballots, stripes or markets in signatures | refused_signatures: join |
 | a vote of an earlier ballot, by a server | ballots in votes | refused_signatures: join |
 | a frame of the version before | versions | malformed |
 | tokens and rings with the stolen core key | signatures | refused_signatures: token, newring |
@@ -61,7 +64,7 @@ from isocast.runtime.operate.roster_change import RosterChange
 from isocast.runtime.watch.counters import NodeCounters
 from isocast.security.sealing import Opener
 from isocast.terms.errors import ForgeryError
-from isocast.terms.ids import NO_EPOCH, Epoch
+from isocast.terms.ids import NO_EPOCH, Epoch, Label
 from isocast.wire.codec import encode
 from isocast.wire.events import EVENT_DTYPE
 from isocast.wire.frame import VERSION, PacketKind, tag_of
@@ -82,6 +85,8 @@ BRISK: dict[str, dict[str, object]] = {"timing": {"detect": "20ms", "process": "
 _NUMBER_AT = slice(28, 36)
 """Of the message, in a frame of DATA."""
 _IDS = count(1)
+FALSE = 666_666
+"""The id of a trade that nobody made."""
 
 
 @dataclass
@@ -235,6 +240,53 @@ def test_a_forged_source_is_refused_and_its_address_named(market: Scene) -> None
     assert not market.counters("a").unopened_payloads
 
 
+# ---- a source that a receiver forges, with the keys that every receiver has
+
+
+def forge_with_its_keys(here: Scene) -> None:
+    """The source's next message, tagged and sealed as its own."""
+    here.publish()
+    here.until_everywhere()
+    wait_until(lambda: here.thief.packets(Data))
+    last = here.thief.packets(Data)[-1]
+    label = Label(last.sender, last.number + 1)
+    sealer = keys_of_a_receiver(here.world.market).sealer(last.sender >> 32)
+    payload = sealer.seal(0, label, trades(1, FALSE).tobytes())
+    here.thief.send_frame(
+        encode(Data(0, last.epoch, *label, last.base, payload), here.thief.keys, here.world.market.id),
+        here.world.market.data_group(),
+    )
+    wait_until(lambda: FALSE in here.world.ids("a"))
+
+
+def failures_of(here: Scene) -> list[BaseException]:
+    source, failures = here.world.nodes["floor"].host, list[BaseException]()
+    assert source is not None
+    source.driver.failed = failures.append
+    return failures
+
+
+def test_without_doubts_a_receiver_speaks_as_a_source_and_nobody_finds_out(tmp_path: Path) -> None:
+    with scene(tmp_path, "doubts", "memory of numbers") as here:
+        failures = failures_of(here)
+        forge_with_its_keys(here)
+        lost = here.publish()
+        here.publish()
+        wait_until(lambda: here.world.ids("a")[-1:] == here.published[-1:])
+        assert lost not in here.world.ids("a"), "its place is taken"
+        assert (failures, here.world.alarms("floor")) == ([], [])
+
+
+def test_a_receiver_that_speaks_as_a_source_is_found_out_and_the_source_says_so(tmp_path: Path) -> None:
+    with scene(tmp_path) as here:
+        failures = failures_of(here)
+        forge_with_its_keys(here)
+        wait_until(lambda: failures)
+        assert "of this source" in str(failures[0])
+        assert here.counters("floor").forged_messages == 1
+        assert "forged-name" in here.world.alarms("floor")
+
+
 # ---- a receiver that was removed, and kept the sources' keys
 
 
@@ -343,10 +395,15 @@ def twin(folder: Path, first: Scene, *defences: str) -> Iterator[tuple[Scene, li
     first.until_everywhere()
     recorded = [frame for kind in (Data, Token, Join) for frame in first.thief.frames(kind)[:3]]
     assert {frame[3] for frame in recorded} == {1, 2, 12}
+    keys = first.world.market.keys_directory
+    kept = folder / keys.relative_to(first.world.path.parent)
+    kept.mkdir(mode=0o700, exist_ok=True)
+    for key in keys.glob("identity-*.key"):  # The root is another one: who it lists is the same.
+        shutil.copy(key, kept / key.name)
     path = market_file(folder, NODES, settings=SETTINGS)
     second = load_market(path)
-    for key in ("core.key", "source-floor.key"):
-        shutil.copy(first.world.market.keys_directory / key, second.keys_directory / key)
+    for name in ("core.key", "source-floor.key"):
+        shutil.copy(keys / name, second.keys_directory / name)
     with without(*defences), listening(second, "b") as thief, running(path) as world:
         yield Scene(world, thief, []), recorded
 
@@ -364,6 +421,71 @@ def test_without_market_ids_another_markets_messages_are_in_the_sequence(tmp_pat
         replay(here, recorded)
         wait_until(lambda: len(here.world.ids("a")) > 1)
         assert here.world.ids("a")[1] < here.published[0], "an event of the market before"
+
+
+@contextmanager
+def built_like(folder: Path, market: Scene, *defences: str) -> Iterator[Scene]:
+    """A market whose nodes lack the same, or the one that lacks nothing."""
+    if any(defences):
+        with scene(folder / "first", *filter(None, defences)) as here:
+            yield here
+    else:
+        yield market
+
+
+@pytest.mark.parametrize("defence", ["markets in signatures", ""])
+def test_tokens_of_another_market_contradict_nobody_where_signatures_cover_it(
+    tmp_path: Path, market: Scene, defence: str
+) -> None:
+    """Where nobody looks at the market's id, and the identities are the same."""
+    with (
+        built_like(tmp_path, market, defence) as first,
+        twin(tmp_path, first, "market ids", *filter(None, [defence])) as (here, recorded),
+    ):
+        kind = refused(SignedKind.TOKEN)
+        replay(here, [frame for frame in recorded if frame[3] == 2])
+        if defence:
+            wait_until(lambda: here.counters("a").convictions or here.counters("c").convictions)
+        else:
+            wait_until(lambda: kind(here.counters("a")) or kind(here.counters("c")))
+            assert not any(here.counters(name).convictions for name in RECEIVERS)
+
+
+@pytest.mark.parametrize("defence", ["markets in signatures", ""])
+def test_votes_of_another_market_form_no_ring_where_signatures_cover_it(
+    tmp_path: Path, market: Scene, defence: str
+) -> None:
+    with (
+        built_like(tmp_path, market, "ballots in votes", defence) as first,
+        twin(tmp_path, first, "ballots in votes", *filter(None, [defence])) as (here, _),
+    ):
+        ring_of(here, votes_of(first), succeeds=bool(defence))
+
+
+@pytest.mark.parametrize("defence", ["stripes in signatures", ""])
+def test_votes_of_another_stripe_form_no_ring_where_signatures_cover_it(tmp_path: Path, defence: str) -> None:
+    with scene(tmp_path, "ballots in votes", *filter(None, [defence]), **STRIPED) as here:
+        ring_of(here, votes_of(here, 1), succeeds=bool(defence))
+
+
+def votes_of(here: Scene, stripe: int = 0) -> tuple[Vote, ...]:
+    """The first ballot's, which say that nobody holds anything."""
+    found = {vote.sender: vote_of(vote) for vote in here.thief.packets(Join, stripe) if vote.held == 0}
+    assert len(found) >= 2
+    return tuple(found.values())
+
+
+def ring_of(here: Scene, votes: tuple[Vote, ...], *, succeeds: bool) -> None:
+    """A server's, by votes that were cast for something else."""
+    before, kind = here.epochs(), refused(SignedKind.JOIN)
+    counted = counts(here, kind)
+    here.thief.send(hand_of(here.world.market, "x").sign(forged_ring(here, votes)))
+    if succeeds:
+        wait_until(lambda: here.receiver("a").promised not in before and here.receiver("c").promised not in before)
+    else:
+        until_counted(here, kind, counted)
+        here.later(2)
+        wait_until(lambda: len(here.ring()) == len(RECEIVERS))
 
 
 def test_another_markets_packets_are_refused_and_counted(tmp_path: Path, market: Scene) -> None:
@@ -470,10 +592,8 @@ def ring_without_votes(here: Scene) -> None:
 
 
 def ring_of_old_votes(here: Scene) -> None:
-    """The first ballot's votes, which say that nobody holds anything, for the next one."""
-    votes = {vote.sender: vote_of(vote) for vote in here.thief.packets(Join) if vote.held == 0}
-    assert len(votes) >= 2
-    here.thief.send(hand_of(here.world.market, "x").sign(forged_ring(here, tuple(votes.values()))))
+    """The first ballot's votes for the next one."""
+    here.thief.send(hand_of(here.world.market, "x").sign(forged_ring(here, votes_of(here))))
 
 
 @pytest.mark.parametrize("attack, defence", [(ring_without_votes, "votes"), (ring_of_old_votes, "ballots in votes")])

@@ -9,6 +9,9 @@
 | a status page that has a certificate of the authority, for the token of every page | pins | the visitor's error |
 | words put into an open connection, with the stolen key | keys of connections | the door's alarm: a wrong tag |
 | an identity that was revoked | revocations | refused_signatures: door, an alarm |
+| one customer that asks for all that a server gives | shares | an alarm with its name |
+
+A slow-loris is in `test_slow_loris`.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ import pytest
 from tests.interop.weakened import without
 from tests.runtime.doorways import doorway, enter
 from tests.runtime.hosts.contexts import Surroundings, new_market, run
-from tests.runtime.worlds import SMALL, eventually, trades
+from tests.runtime.worlds import SMALL, World, eventually, market_file, trades
 
+from isocast.hierarchy.archive import AnswerLimits, Answers
 from isocast.runtime.client.publisher import Publisher, PublishRefusedError
 from isocast.runtime.hosts.publish_door import KeyedBatches, PublishDoor
 from isocast.runtime.hosts.retransmit import ArchiveDoor
@@ -35,7 +39,13 @@ from isocast.runtime.market.pins import CertificateFault
 from isocast.runtime.market.roster_making import revocation_of
 from isocast.runtime.market.tls_files import certificate_paths, read_status_token
 from isocast.runtime.net.door import CertificateRefusedError, Door, DoorRefusedError, Doorway, Visit, visit
-from isocast.runtime.net.door_keys import core_door_key, core_visitor, publish_door_key
+from isocast.runtime.net.door_keys import (
+    core_door_key,
+    core_visitor,
+    edge_door_key,
+    edge_visitor,
+    publish_door_key,
+)
 from isocast.runtime.net.tls import ServerTls
 from isocast.runtime.watch.status import node_target, poll
 from isocast.terms.ids import Label, source_id
@@ -43,15 +53,18 @@ from isocast.wire.door import (
     LENGTH,
     NO_CHANNEL,
     Accepted,
+    Block,
     CheckpointWanted,
     Hello,
     Login,
     Publish,
+    RangeWanted,
     Refused,
     Session,
     decode_message,
     encode_message,
 )
+from isocast.wire.journal_blocks import view_block
 from isocast.wire.signing import SignedKind
 
 FLOOR = source_id(1, 7)
@@ -374,6 +387,49 @@ def test_nobody_with_the_key_puts_words_into_a_connection(market: Market) -> Non
     floor = between(market)
     assert not floor.taken
     assert "a message at the door has a wrong tag" in floor.alarms[0][1]
+
+
+# ---- one customer's requests
+
+
+async def asked(world: World, name: str, last: int) -> int:
+    """How many messages a customer is given of those that it asks for."""
+    market = world.market
+    visitor = edge_visitor(market.node(name))
+    key = edge_door_key(market, load_keys(market, market.node(name)), visitor)
+    guest = await enter(market, "archive", visitor, key, by=name)
+    await guest.send(RangeWanted(1, last))
+    given = 0
+    while isinstance(answer := await guest.receive(), Block):
+        given += len(view_block(answer.body).sequences)
+    await guest.close()
+    return given
+
+
+@pytest.mark.parametrize("defence", ["", "shares"])
+def test_one_customer_leaves_the_others_their_share_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defence: str
+) -> None:
+    make = Answers.__init__
+
+    def small(self: Answers, limits: AnswerLimits) -> None:
+        """Sixteen messages, of which one customer has eight; another in a second."""
+        make(self, replace(limits, rate=1, burst=16, customer_rate=1, customer_burst=8, quantum=16))
+
+    async def story() -> None:
+        async with World(market_file(tmp_path, {**SMALL, "fund": SMALL["bank"]})) as world:
+            await world.start("a", "b", "c", "x", "floor", "archive")
+            for number in range(1, 25):
+                await world.publish("floor", trades(1, number))
+            await world.until_journals_have(range(1, 25), "archive")
+            taken = await asked(world, "bank", 24)
+            left = await asked(world, "fund", 4)
+            assert (taken > 8, left < 4) == (bool(defence), bool(defence))
+            assert defence or "throttled-bank" in world.alarms("archive")
+
+    monkeypatch.setattr(Answers, "__init__", small)
+    with without(defence) if defence else nullcontext():
+        run(story)
 
 
 # ---- versions before, and markets that still have some: nothing falls back by itself

@@ -1,12 +1,21 @@
 """A market that sells its lines, attacked on real sockets: each attack succeeds without its defence, and fails with it.
 
 The attacker listens on the groups, and may have paid: then it has every key that a customer has.
+
+| attack | build without | what names it |
+|---|---|---|
+| listening without a package | a market that sells nothing | nobody notices a listener |
+| keys of a period that is over, for those of today | periods | authentication_failures, at the listener |
+| another's package, with a secret of one's own | secrets of packages | one sentence, at the finder |
+| a message before or behind the genuine one, a repair, a heartbeat, in a line's name | proofs | forged, an alarm |
+| a repair that was changed on its way | proofs and seals of lines | authentication_failures |
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_bytes
@@ -15,10 +24,10 @@ from time import time_ns
 import pytest
 from tests.interop.ears import Ear
 from tests.interop.packages import Given, sold, write_package
+from tests.interop.weakened import without
 from tests.runtime.worlds import SMALL, World, eventually, market_file, run, trades
 
 from isocast.runtime.client.listener import Listener
-from isocast.runtime.hosts import customer as customer_host
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import SubscriptionTable
 from isocast.runtime.market.subscription import Subscription, secret_of_file
@@ -29,6 +38,8 @@ from isocast.security.subscriptions import BASE, HISTORY, REPAIR, period_of
 from isocast.terms.errors import IsocastError, PackageError
 from isocast.terms.ids import Epoch, server_id
 from isocast.terms.instants import SECOND
+from isocast.wire.codec import line_parts
+from isocast.wire.limits import TAG_BYTES
 from isocast.wire.packets import ReleasedPacket
 
 NODES = {name: node for name, node in SMALL.items() if name != "bank"}
@@ -129,10 +140,6 @@ def story(
     run(work())
 
 
-def without_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(customer_host, "proof_terms", lambda _: None)
-
-
 # ---- who may receive
 
 
@@ -173,6 +180,56 @@ def test_without_a_package_nobody_listens_and_is_told_what_to_do(tmp_path: Path)
                     pass
 
     run(work())
+
+
+async def overheard(world: World, package: Subscription) -> Heard:
+    """Whatever a listener with these keys makes of 27 messages."""
+    async with Listener(world.market, subscription=package) as listener:
+        heard = Heard(listener)
+        task = asyncio.create_task(heard.collect())
+        heard_of = listener.counters
+        await world.publish("floor", trades(27))
+        await eventually(lambda: heard.ids[-1:] == [27] or heard_of.authentication_failures >= 27)
+    await task
+    return heard
+
+
+@pytest.mark.parametrize("defence", ["periods", ""])
+def test_keys_of_a_period_that_is_over_open_nothing_of_this_one(tmp_path: Path, defence: str) -> None:
+    """Who was a customer nine hours ago says that its keys are today's."""
+
+    async def work() -> None:
+        async with selling(tmp_path) as world:
+            await world.start()
+            now = period_of(time_ns(), 3_600 * SECOND)
+            old = {key.service: key.key for key in sold(world.market, BASE, REPAIR, periods=(now - 9,))}
+            today = sold(world.market, BASE, REPAIR, periods=(now, now + 1))
+            heard = await overheard(world, Given([key._replace(key=old[key.service]) for key in today]))
+            assert heard.ids == (list(range(1, 28)) if defence else [])
+
+    with without(defence) if defence else nullcontext():
+        run(work())
+
+
+@pytest.mark.parametrize("defence", ["secrets of packages", ""])
+def test_a_found_package_is_no_use_without_its_secret(tmp_path: Path, defence: str) -> None:
+    """Whoever found it may have paid for something too: the secret is that of another package."""
+
+    async def work() -> None:
+        async with selling(tmp_path) as world:
+            await world.start()
+            market = world.market
+            found, secret = write_package(tmp_path, market, "desk", sold(market, BASE, REPAIR))
+            secret.write_text(write_secret(token_bytes(16)), encoding="utf-8")
+            if not defence:
+                with pytest.raises(PackageError, match="the secret does not open the package of desk"):
+                    Subscription(market, found, secret_of_file(secret))
+                return
+            heard = await overheard(world, Subscription(market, found, secret_of_file(secret)))
+            assert heard.ids == list(range(1, 28))
+
+    with without(defence) if defence else nullcontext():
+        run(work())
 
 
 def test_base_alone_gets_no_repairs(tmp_path: Path) -> None:
@@ -338,17 +395,24 @@ async def forged_repair(world: World, heard: Heard) -> None:
     await eventually(lambda: heard.ids[-1:] == [27])
 
 
-@pytest.mark.parametrize("attack", [forged_before, forged_repair])
-def test_without_proofs_a_paying_customer_adds_to_the_sequence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: Callable[[World, Heard], object]
-) -> None:
-    without_proofs(monkeypatch)
-
+@pytest.mark.parametrize("service", [BASE, REPAIR])
+def test_without_proofs_a_paying_customer_adds_to_the_sequence(tmp_path: Path, service: str) -> None:
     async def check(world: World, heard: Heard) -> None:
-        forge(world, heard.listener, 1, REPAIR if attack is forged_repair else BASE)
+        forge(world, heard.listener, 1, service)
         await eventually(lambda: heard.ids == [666])
 
-    story(tmp_path, check)
+    with without("proofs"):
+        story(tmp_path, check)
+
+
+def test_without_proofs_a_forgery_behind_the_genuine_copy_makes_both_suspect(tmp_path: Path) -> None:
+    async def check(world: World, heard: Heard) -> None:
+        await forged_after(world, heard)
+        assert heard.listener.snapshot().counters.conflicts == 1
+        assert not [code for code in alarms(heard.listener) if code.startswith("forged")], "nobody knows which is true"
+
+    with without("proofs"):
+        story(tmp_path, check)
 
 
 @pytest.mark.parametrize("attack", [forged_before, forged_after, forged_repair])
@@ -366,16 +430,13 @@ def test_with_proofs_a_forgery_is_dropped_counted_and_named(
     story(tmp_path, check)
 
 
-def test_without_proofs_a_forged_heartbeat_announces_what_was_never_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_proofs(monkeypatch)
-
+def test_without_proofs_a_forged_heartbeat_announces_what_was_never_sent(tmp_path: Path) -> None:
     async def check(world: World, heard: Heard) -> None:
         forge(world, heard.listener, 500, count=0)
         await eventually(lambda: heard.listener.snapshot().newest == 499)
 
-    story(tmp_path, check)
+    with without("proofs"):
+        story(tmp_path, check)
 
 
 def test_with_proofs_a_forged_heartbeat_is_dropped_counted_and_named(tmp_path: Path) -> None:
@@ -386,6 +447,44 @@ def test_with_proofs_a_forged_heartbeat_is_dropped_counted_and_named(tmp_path: P
         assert heard.listener.snapshot().newest == 0
 
     story(tmp_path, check)
+
+
+# ---- a repair that somebody changes who has no key
+
+
+def tampered(world: World, number: int) -> bytes:
+    """A repair as archive sealed it, made the one behind it and another trade by whoever knows what it says."""
+    market = world.market
+    node, now = market.node("archive").node, time_ns()
+
+    def repair(sequence: int, trade: int) -> ReleasedPacket:
+        return ReleasedPacket(0, LATER, node, 1, sequence, now, 0, sequence, 1, trades(1, trade).tobytes(), b"")
+
+    genuine, wanted = repair(number, number), repair(number + 1, 666)
+    frame = forger(world, "archive", REPAIR).seal(genuine, market.id)
+    (_, is_now, _), (_, will_be, _) = line_parts(genuine, market.id, 0), line_parts(wanted, market.id, 0)
+    at = len(frame) - len(is_now) - TAG_BYTES
+    change = bytes(at) + bytes(one ^ other for one, other in zip(is_now, will_be, strict=True)) + bytes(TAG_BYTES)
+    return bytes(one ^ other for one, other in zip(frame, change, strict=True))
+
+
+@pytest.mark.parametrize("defence", [("proofs", "seals of lines"), ("proofs",), ()])
+def test_a_tampered_repair_is_refused_whatever_else_is_checked(tmp_path: Path, defence: tuple[str, ...]) -> None:
+    async def check(world: World, heard: Heard) -> None:
+        await world.publish("floor", trades(1, 1))
+        await eventually(lambda: heard.ids == [1])
+        before = heard.listener.counters.authentication_failures
+        send(world, "archive", tampered(world, 1))
+        if "seals of lines" in defence:
+            await eventually(lambda: heard.ids == [1, 666])
+            return
+        await eventually(lambda: heard.listener.counters.authentication_failures > before)
+        await world.publish("floor", trades(1, 2))
+        await eventually(lambda: heard.ids[1:])
+        assert heard.ids == [1, 2]
+
+    with without(*defence):
+        story(tmp_path, check)
 
 
 def test_a_packet_that_was_changed_on_the_way_is_refused(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """The door on a real TCP connection: keys both ways, hostile visitors, slow readers."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.runtime.worlds import eventually
 
 from isocast.runtime.net import door
 from isocast.runtime.net.door import Door, DoorError, Visit, visit
@@ -132,8 +134,10 @@ def test_a_message_that_was_changed_on_its_way_ends_the_visit() -> None:
 def test_a_visitor_that_does_not_read_is_sent_away_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "WRITE_S", 0.2)
     done = asyncio.Event()
+    sockets: list[socket.socket] = []
 
     async def flood(guest: Visit) -> None:
+        sockets.append(guest._writer.get_extra_info("socket"))  # noqa: SLF001
         try:
             while True:
                 await guest.send(Block(bytes(1 << 20)))
@@ -143,6 +147,8 @@ def test_a_visitor_that_does_not_read_is_sent_away_and_named(monkeypatch: pytest
     async def work(here: Door) -> None:
         slow = await visit("127.0.0.1", here.port, "edge/tokyo", KEY)
         await done.wait()
+        # What it did not take is not kept, nor is its socket, for as long as it stays.
+        await eventually(lambda: sockets[0].fileno() < 0)
         await slow.close()
 
     complaints = asyncio.run(with_door(work, flood))

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NoReturn, assert_never
 
 from isocast.ring.effects import (
     NameForged,
@@ -238,19 +238,23 @@ class SourceHost:
                 assert_never(effect)
 
     def _forgot(self, known: int, next_number: int) -> None:
-        """The outbox is an older copy, or was cut: this incarnation ends, and so does the process."""
-        why = (
+        """The ring has numbers that this source did not give, as far as it knows."""
+        self._end_incarnation(
+            next_number - known,
             f"the ring has messages {known} to {next_number - 1} of this source, and the outbox has no record of them"
-            " although they were acknowledged"
+            " although they were acknowledged",
         )
-        self.store.renounce(why)
-        rule = f"{why}: start the source again, and it begins a new incarnation; what is in the outbox is in doubt"
-        raise StoreError(str(self._context.directory / "outbox"), rule)
 
     def _forged(self, first: int, last: int, token_number: int) -> None:
-        """Another sender uses this source's name, or its outbox is an older copy: this incarnation ends."""
-        self._counters.forged_messages += last - first + 1
-        why = f"token {token_number} orders messages {first} to {last} of this source with contents that it never sent"
+        """Another sender uses numbers that this source has given."""
+        self._end_incarnation(
+            last - first + 1,
+            f"token {token_number} orders messages {first} to {last} of this source with contents that it never sent",
+        )
+
+    def _end_incarnation(self, count: int, why: str) -> NoReturn:
+        """Another sender uses this source's name, or its outbox is an older copy: this process ends too."""
+        self._counters.forged_messages += count
         self._context.alarm(
             "forged-name",
             why,

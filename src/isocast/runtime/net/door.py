@@ -127,6 +127,7 @@ class Visit:
             async with asyncio.timeout(WRITE_S):
                 await self._writer.drain()
         except (TimeoutError, OSError) as reason:
+            self._writer.transport.abort()  # Else what it does not take would be kept for as long as it likes.
             raise DoorError(f"{self.name} does not read: {str(reason) or 'timed out'}") from reason
 
     async def receive(self) -> DoorMessage | None:
@@ -180,6 +181,8 @@ class Door:
         self._visits: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self.lobby = Lobby(MAX_HALF_OPEN)
+        self._known = Lobby(MAX_VISITORS)
+        """Visitors that have proven their key, by name."""
         self.refused = 0
 
     @property
@@ -225,8 +228,7 @@ class Door:
                 here = await self._welcome(reader, writer)
             self.lobby.leave(task)
             name = here.name
-            if len(self._visits) - self.lobby.waiting > MAX_VISITORS:
-                raise DoorError("this door has no place for another visitor")
+            self._admit(task, name)
             await self._serve(here)
         except (IsocastError, OSError, TimeoutError) as reason:
             self.refused += 1
@@ -236,7 +238,19 @@ class Door:
         finally:
             self._visits.discard(task)
             self.lobby.leave(task)
+            self._known.leave(task)
             writer.close()
+
+    def _admit(self, task: asyncio.Task[None], name: str) -> None:
+        """Where all places are taken, whoever has the most of them gives one up; DoorError if that is the newcomer."""
+        loudest = self._known.fullest
+        if self._known.waiting >= MAX_VISITORS and name == loudest:
+            raise DoorError("this door has no place for another visitor of this name")
+        ended = self._known.enter(task, name)
+        if ended is not None:
+            self._visits.discard(ended)
+            self.refused += 1
+            self._complain(loudest, "has the most connections here: its oldest gave way to another visitor's")
 
     async def _welcome(self, reader: StreamReader, writer: StreamWriter) -> Visit:
         # Nothing is awaited before: what the visitor says next is TLS, and not for us to read.

@@ -163,6 +163,8 @@ class HttpServer:
         self._refuse = refuse
         self._serves = serves
         self._lobby = Lobby(bounds.connections_max)
+        self._answered = Lobby(2 * bounds.connections_max)
+        """Connections that have all that they asked for, or could have."""
         self._open: dict[asyncio.Task[None], str] = {}
         """With the address that each one serves."""
         self._taken: dict[asyncio.Task[None], None] = {}
@@ -213,7 +215,9 @@ class HttpServer:
                 await self._start_tls(writer)
                 reply = await self._answer(reader, address)
                 while reply.stays and isinstance(reply.what, bytes):
+                    self._answered.enter(task, address)
                     await self._write(reply.what, writer)
+                    self._answered.leave(task)
                     self._enter(task, address)
                     begun = await self._begun(reader)
                     if not begun:
@@ -225,23 +229,34 @@ class HttpServer:
                     self._taken[task] = None
                     await reply.what.attend(reader, writer)
                 else:
+                    self._answered.enter(task, address)
                     await self._send(reply.what, reader, writer)
         finally:
             self._open.pop(task, None)
             self._taken.pop(task, None)
             self._lobby.leave(task)
+            self._answered.leave(task)
             writer.transport.abort()
 
     def _is_crowded(self, address: str) -> bool:
-        places = 2 * self._bounds.connections_max
-        return len(self._open) >= places or Counter(self._open.values())[address] >= self._bounds.per_address_max
+        if Counter(self._open.values())[address] >= self._bounds.per_address_max:
+            return True
+        if len(self._open) < 2 * self._bounds.connections_max:
+            return False
+        # Whoever asks, and takes no answer, holds a place as well as whoever asks nothing.
+        return not self._gave_way(self._answered.end_one())
 
     def _enter(self, task: asyncio.Task[None], address: str) -> None:
         """Admit a connection; one without a complete request may have to give way to it."""
-        ended = self._lobby.enter(task, address)
-        if ended is not None:
-            self._open.pop(ended, None)  # Its place is free at once, though it has yet to unwind.
+        if self._gave_way(self._lobby.enter(task, address)):
             self._counted(False)  # noqa: FBT003
+
+    def _gave_way(self, ended: asyncio.Task[None] | None) -> bool:
+        """Whether there was one: its place is free at once, though it has yet to unwind."""
+        address = "" if ended is None else self._open.pop(ended, "")
+        if ended is not None:
+            get_log().warning("a connection gave way to another", address=address)
+        return ended is not None
 
     async def _start_tls(self, writer: asyncio.StreamWriter) -> None:
         if self._tls is None:

@@ -1,4 +1,4 @@
-"""Connections that have not yet said who they are: a bounded number, of which none keeps out a newcomer.
+"""Connections that wait, most of them to say who they are: a bounded number, of which none keeps out a newcomer.
 
 Whoever connects and says nothing, or begins TLS and does not end it, holds a place only while there is room. When there
 is none, the oldest connection of the address with the most of them gives way. An honest visitor needs milliseconds, so
@@ -34,7 +34,7 @@ class Lobby:
 
     def enter(self, task: asyncio.Task[None], address: str) -> asyncio.Task[None] | None:
         """A new connection, served by this task; if there was no room, another one's task, which is cancelled."""
-        ended = self._end_one() if len(self._waiting) >= self._most else None
+        ended = self.end_one() if len(self._waiting) >= self._most else None
         self._waiting[task] = address
         return ended
 
@@ -47,8 +47,16 @@ class Lobby:
         """The address whose connections had to give way most often; nothing if none had."""
         return next((address for address, _ in self.ended.most_common(1)), "")
 
-    def _end_one(self) -> asyncio.Task[None]:
-        loudest, _ = Counter(self._waiting.values()).most_common(1)[0]
+    @property
+    def fullest(self) -> str:
+        """The address with the most connections that wait; nothing if none does."""
+        return next((address for address, _ in Counter(self._waiting.values()).most_common(1)), "")
+
+    def end_one(self) -> asyncio.Task[None] | None:
+        """Somebody needs a place: the oldest of the loudest address, which is cancelled; None if nobody waits."""
+        if not self._waiting:
+            return None
+        loudest = self.fullest
         oldest = next(task for task, address in self._waiting.items() if address == loudest)
         self.leave(oldest)
         oldest.cancel()

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from isocast.runtime.net.lobby import Lobby
 from isocast.runtime.watch.logs import get_log
 from isocast.terms.errors import ConfigurationError, IsocastError, TransportError
 from isocast.terms.quantities import suggestion
@@ -30,6 +31,7 @@ __all__ = ["SOCKET", "NobodyListensError", "Operation", "OperatorDoor", "Operato
 SOCKET = "operator.sock"
 _LINE_BYTES_MAX = 1 << 20
 _VISITORS_MAX = 8
+"""Whose requests are under way; as many again may have asked nothing yet, and give way to the next one."""
 _READ_S = 5.0
 _ANSWER_S = 30.0
 
@@ -56,6 +58,7 @@ class OperatorDoor:
         self._owner = owner
         self._server: asyncio.Server | None = None
         self._visitors = 0
+        self._lobby = Lobby(_VISITORS_MAX)
 
     async def open(self) -> None:
         """Listen; ConfigurationError where the same node listens already."""
@@ -82,29 +85,42 @@ class OperatorDoor:
             (self._directory / SOCKET).unlink(missing_ok=True)
 
     async def _visit(self, reader: StreamReader, writer: StreamWriter) -> None:
-        self._visitors += 1
+        task = asyncio.current_task()
+        if task is None:
+            return
+        if self._lobby.enter(task, "this machine") is not None:
+            get_log().warning("a connection to the operator's door gave way to another", door=self._directory)
         try:
-            if self._visitors <= _VISITORS_MAX:
-                answer = await self._answer(reader)
-                writer.write(json.dumps(answer).encode() + b"\n")
-                async with asyncio.timeout(_READ_S):
-                    await writer.drain()
-        except (OSError, TimeoutError):
-            pass  # The client has gone.
+            line = await _line_of(reader)
+            self._lobby.leave(task)
+            writer.write(json.dumps(await self._answered(line)).encode() + b"\n")
+            async with asyncio.timeout(_READ_S):
+                await writer.drain()
+        except TimeoutError:
+            writer.transport.abort()  # It does not read.
+        except (OSError, asyncio.CancelledError):
+            pass  # The client has gone, or somebody else needs its place.
         finally:
-            self._visitors -= 1
+            self._lobby.leave(task)
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answer(self, reader: StreamReader) -> dict[str, object]:
-        try:
-            async with asyncio.timeout(_READ_S):
-                line = await reader.readline()
-            request = json.loads(line)
-        except TimeoutError:
+    async def _answered(self, line: bytes | None) -> dict[str, object]:
+        if line is None:
             return _refusal("no request came")
-        except (ValueError, RecursionError):  # Too long a line is a ValueError of the stream.
+        if self._visitors >= _VISITORS_MAX:
+            return _refusal(f"{_VISITORS_MAX} requests are under way: ask again when one is done")
+        self._visitors += 1
+        try:
+            return await self._answer(line)
+        finally:
+            self._visitors -= 1
+
+    async def _answer(self, line: bytes) -> dict[str, object]:
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError):
             return _refusal("a request is one line of JSON")
         if not isinstance(request, dict) or not isinstance(request.get("do"), str):
             return _refusal('a request is an object with "do", the name of what to do')
@@ -123,6 +139,17 @@ class OperatorDoor:
         except Exception as reason:  # noqa: BLE001 - an operator's request must not end a market
             get_log().error("an operator's request failed", do=name, exc_info=reason)
             return _refusal(f"{type(reason).__name__}: {reason}; the {self._owner}'s log has more")
+
+
+async def _line_of(reader: StreamReader) -> bytes | None:
+    """What a visitor asks; empty if that is too long, None if nothing came."""
+    try:
+        async with asyncio.timeout(_READ_S):
+            return await reader.readline()
+    except TimeoutError:
+        return None
+    except ValueError:
+        return b""
 
 
 def _refusal(reason: str) -> dict[str, object]:

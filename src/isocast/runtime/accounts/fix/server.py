@@ -142,8 +142,9 @@ class FixServer:
         self._open[task] = address
         ended = self._lobby.enter(task, address)
         if ended is not None:
-            self._open.pop(ended, None)  # Its place is free at once, though it has yet to unwind.
+            theirs = self._open.pop(ended, "")  # Its place is free at once, though it has yet to unwind.
             self.refused += 1
+            get_log().warning("a FIX connection gave way to another", address=theirs)
         try:
             # Whoever cancels needs the place, or waits for the end.
             with suppress(asyncio.CancelledError):
