@@ -5,8 +5,8 @@
 A step is a point before or after something that lasts or that others see: a commit of a gateway, a frame between a
 gateway and a source, an answer or a report to a trader, a write of a source's outbox, a datagram with a message. Each
 goes into FOLDER/steps, by a name that is the same in every run: what happens, a colon, and what it is about, such as
-`before the commit: accepted rest`. FOLDER/armed names one, after the number of the process that it ends (0: this one)
-and how many times; then the file is gone.
+`before the commit: accepted rest`. FOLDER/armed names one, after the numbers of the processes that it ends (0: this
+one), how many times, and how often it is passed before that; then the file is gone.
 
 The product is wrapped from outside. It knows nothing of this.
 """
@@ -21,10 +21,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from threading import local
+from threading import Lock, local
 from typing import Any, Final
 
 from sqlalchemy.engine.default import DefaultDialect
+from tests.interop.step_mutants import WITHOUT, mutate
 
 from isocast.cli.main import main as isocast
 from isocast.floor.codec import decode_event
@@ -38,7 +39,7 @@ from isocast.wire.door import Accepted, DoorMessage, Publish
 from isocast.wire.opaque import read_opaque_or_none
 from isocast.wire.packets import Data, Packet
 
-__all__ = ["ARMED", "STEPS", "said"]
+__all__ = ["ARMED", "STEPS", "Frames", "Steps", "said", "watch_commits"]
 
 STEPS: Final = "steps"
 ARMED: Final = "armed"
@@ -72,26 +73,33 @@ class Steps:
     def __init__(self, folder: Path) -> None:
         self._log = os.open(folder / STEPS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._armed = folder / ARMED
+        self._turn = Lock()
+        """The event loop and the writer of a gateway meet here."""
 
     def reach(self, what: str, subjects: Iterable[str]) -> None:
         """One step, or as many as happen together: each is named by what it is about."""
         for subject in dict.fromkeys(subjects):
-            name = f"{what}: {subject}"
-            os.write(self._log, f"{name}\n".encode())
-            try:
-                pid, times, armed = self._armed.read_text(encoding="utf-8").split(" ", 2)
-            except FileNotFoundError:
-                continue
-            if armed != name:
-                continue
-            if int(pid):
-                os.kill(int(pid), signal.SIGKILL)
-            if int(times) > 1:
-                self._armed.write_text(f"{pid} {int(times) - 1} {name}", encoding="utf-8")
-            else:
-                self._armed.unlink()
-            if not int(pid):
-                os.kill(os.getpid(), signal.SIGKILL)
+            with self._turn:
+                self._reach(f"{what}: {subject}")
+
+    def _reach(self, name: str) -> None:
+        os.write(self._log, f"{name}\n".encode())
+        try:
+            pids, times, passes, armed = self._armed.read_text(encoding="utf-8").split(" ", 3)
+        except FileNotFoundError:
+            return
+        if armed != name:
+            return
+        if int(passes):
+            self._armed.write_text(f"{pids} {times} {int(passes) - 1} {name}", encoding="utf-8")
+            return
+        if int(times) > 1:
+            self._armed.write_text(f"{pids} {int(times) - 1} 0 {name}", encoding="utf-8")
+        else:
+            self._armed.unlink()
+        # This one is the last.
+        for pid in sorted(map(int, pids.split(",")), reverse=True):
+            os.kill(pid or os.getpid(), signal.SIGKILL)
 
 
 def _replace(owner: object, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -311,6 +319,7 @@ def watch_outbox(steps: Steps, frames: Frames) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run a command of the product, stepping."""
     folder, *words = arguments
+    mutate(os.environ.get(WITHOUT, ""))
     steps = Steps(Path(folder))
     frames = Frames(steps)
     frames.watch()

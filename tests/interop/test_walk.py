@@ -78,13 +78,22 @@ MOVED = {"Ada": {ISO: 55, USD: -550 * UNITS}, "Ben": {ISO: -55, USD: 550 * UNITS
 class Process:
     """A process of the product that is started again whenever it dies."""
 
-    def __init__(self, name: str, folder: Path, words: Sequence[str], mourn: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        words: Sequence[str],
+        mourn: Callable[[], None] = lambda: None,
+        module: str = "tests.interop.stepping",
+    ) -> None:
         self.name = name
         self.folder = folder
         self.deaths: list[int] = []
-        self._command = (sys.executable, "-m", "tests.interop.stepping", str(folder), *words)
+        self._command = (sys.executable, "-m", module, str(folder), *words)
+        self.environment: dict[str, str] = {}
+        """Of its next lives, beside ours."""
         self._mourn = mourn
-        self._pid = 0
+        self.pid = 0
         self._alive: asyncio.Task[None] | None = None
         folder.mkdir(parents=True)
         (folder / STEPS).touch()
@@ -94,8 +103,8 @@ class Process:
 
     async def _live(self, nursery: Nursery) -> None:
         while True:
-            process = await nursery.launch(self._command, dict(os.environ), self.folder / "log")
-            self._pid = process.pid
+            process = await nursery.launch(self._command, {**os.environ, **self.environment}, self.folder / "log")
+            self.pid = process.pid
             self.deaths.append(await process.wait())
             await asyncio.to_thread(self._mourn)
 
@@ -107,7 +116,7 @@ class Process:
         assert set(self.deaths) <= {-9}, f"{self.name} ended by itself: {self.log()}"
 
     def kill(self) -> None:
-        os.kill(self._pid, 9)
+        os.kill(self.pid, 9)
 
     async def end(self) -> None:
         if self._alive is not None:
@@ -116,10 +125,13 @@ class Process:
 
     # Its steps ----------------------------------------------------------------------------------
 
-    def arm(self, step: str, times: int = 1, pid: int = 0) -> None:
-        """Whoever has this number dies when this process comes to the step, so many times; 0: itself."""
+    def arm(self, step: str, times: int = 1, *pids: int, passes: int = 0) -> None:
+        """Whoever has one of these numbers dies when this process comes to the step, so many times; none: itself.
+
+        So often it passes the step before that.
+        """
         fresh = self.folder / "arming"
-        fresh.write_text(f"{pid} {times} {step}", encoding="utf-8")
+        fresh.write_text(f"{','.join(map(str, pids or (0,)))} {times} {passes} {step}", encoding="utf-8")
         fresh.rename(self.folder / ARMED)
 
     def disarm(self) -> bool:
@@ -409,7 +421,7 @@ class Walk:
         process = hall.gateway if step.process == hall.gateway.name else hall.source
         deaths = len(process.deaths)
         server = hall.server if process is hall.gateway else None
-        process.arm(step.name, times, server.pid if server else 0)
+        process.arm(step.name, times, *([server.pid] if server else []))
         if step.is_of_start:
             process.kill()
         mending = asyncio.create_task(self._mend(process, server))
