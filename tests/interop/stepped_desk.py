@@ -131,9 +131,11 @@ async def serve(steps: Steps, config: str, source: str, url: str, place: str) ->
 
         async def publish(messages: Sequence[OpaqueMessage], key: bytes) -> None:
             served.publishing += 1
-            await gate.wait()
-            await publisher.send(messages, key)
-            served.publishing -= 1
+            try:
+                await gate.wait()
+                await publisher.send(messages, key)
+            finally:
+                served.publishing -= 1
 
         logins = Logins(database, stretching=QUICK)
         async with GatewayDesk(database, books, publish, logins=logins, pace=pace, reached=reached) as desk:

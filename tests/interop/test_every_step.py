@@ -610,6 +610,7 @@ class Theatre:
             except BaseException as reason:
                 reason.add_note(f"after a death at {' and '.join(map(str, (*first, step)))}\n{self._story()}")
                 raise
+            shutil.rmtree(self._day.folder)
             if any(missed) or self._deaths:
                 assert tried < _AGAIN, f"nobody comes to {step}"
                 waiting.append((step, tried + 1))
