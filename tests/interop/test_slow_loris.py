@@ -247,7 +247,7 @@ async def operators_door(scene: Scene) -> AsyncIterator[Way]:
             return asyncio.open_unix_connection(where / SOCKET)
 
         named = scene.logged("a connection to the operator's door gave way to another", "")
-        yield Way(connect, (b"", b'{"do"'), 8, lambda: ask(where, "roster"), named)
+        yield Way(connect, (b"", b'{"do"'), 64, lambda: ask(where, "roster"), named)
 
 
 @asynccontextmanager

@@ -31,7 +31,9 @@ __all__ = ["SOCKET", "NobodyListensError", "Operation", "OperatorDoor", "Operato
 SOCKET = "operator.sock"
 _LINE_BYTES_MAX = 1 << 20
 _VISITORS_MAX = 8
-"""Whose requests are under way; as many again may have asked nothing yet, and give way to the next one."""
+"""Whose requests are under way."""
+_WAITING_MAX = 64
+"""That have asked nothing yet. All come from one address: whoever asks at once must not be the oldest among few."""
 _READ_S = 5.0
 _ANSWER_S = 30.0
 
@@ -58,7 +60,7 @@ class OperatorDoor:
         self._owner = owner
         self._server: asyncio.Server | None = None
         self._visitors = 0
-        self._lobby = Lobby(_VISITORS_MAX)
+        self._lobby = Lobby(_WAITING_MAX)
 
     async def open(self) -> None:
         """Listen; ConfigurationError where the same node listens already."""
