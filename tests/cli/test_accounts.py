@@ -69,6 +69,13 @@ def test_from_the_first_account_to_an_audit(desk: Desk) -> None:
     assert "already of today" in desk("upgrade")
 
 
+def test_the_next_account_is_of_the_gateway_that_the_books_are_of(desk: Desk) -> None:
+    first = desk.json("open", "Ada", "--gateway", "2")
+    second = desk.json("open", "Ben")
+    assert second["number"] == first["number"] + 1
+    assert "has the books of gateway 2, not 1" in desk("open", "Cy", "--gateway", "1", code=2)
+
+
 def test_an_audit_of_two_gateways_and_of_damaged_books(
     desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,7 +99,7 @@ Key = Annotated[str | None, Parameter(help="Names this booking: repeated with th
 A password of the database belongs into ISOCAST_ACCOUNTS_DATABASE or ~/.pgpass, never into a command.
 """,
 )
-def open_account(name: str, /, *, kept: BooksPlace = _KEPT, gateway: Count = 1, json: Flag = False) -> int:
+def open_account(name: str, /, *, kept: BooksPlace = _KEPT, gateway: Count | None = None, json: Flag = False) -> int:
     """Open an account; the first one makes the books.
 
     Parameters
@@ -107,7 +107,7 @@ def open_account(name: str, /, *, kept: BooksPlace = _KEPT, gateway: Count = 1, 
     name
         That nobody has yet.
     gateway
-        Whose account it is: it is part of its number.
+        Whose account it is: it is part of its number. Left out, that of the books; new ones are gateway 1's.
     json
         Print one JSON object instead of a line.
     """
@@ -116,7 +116,7 @@ def open_account(name: str, /, *, kept: BooksPlace = _KEPT, gateway: Count = 1, 
 
         made = AccountBook.create(database, gateway)
         if made:
-            note(f"made the books of gateway {gateway} in {database.place}")
+            note(f"made the books of gateway {database.gateway()} in {database.place}")
         account = AccountBook(database).open(name)
     if json:
         show_json(asdict(account))

@@ -90,13 +90,16 @@ class AccountBook:
         self._clock = clock
 
     @staticmethod
-    def create(database: AccountsDatabase, gateway: int) -> bool:
-        """Make a gateway's books; False where they are there already, and are left as they are."""
-        if not 0 < gateway < GATEWAYS_MAX:
+    def create(database: AccountsDatabase, gateway: int | None = None) -> bool:
+        """Make a gateway's books; False where they are there already, and are left as they are.
+
+        Without a number they may be any gateway's, and new ones are the first's.
+        """
+        if gateway is not None and not 0 < gateway < GATEWAYS_MAX:
             raise ConfigurationError("accounts", "gateway", f"must be from 1 to {GATEWAYS_MAX - 1:,}, not {gateway}")
-        made = database.create(gateway, time_ns())
+        made = database.create(1 if gateway is None else gateway, time_ns())
         found = database.gateway()
-        if found != gateway:
+        if gateway not in {None, found}:
             rule = f"{database.place} has the books of gateway {found}, not {gateway}"
             raise ConfigurationError("accounts", "gateway", rule)
         return made

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, Text, create_engine, event, select
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from isocast.terms.errors import ConfigurationError, IsocastError
 
@@ -114,11 +114,17 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Name the kind of an error alone: the error itself has the statement with its values, nobody's to read."""
+        """Name the kind of an error alone: the error itself has the statement with its values, nobody's to read.
+
+        Without a statement nobody was let in: what the driver says of that has addresses and names, and no password.
+        """
         try:
             yield
         except SQLAlchemyError as error:
-            reason = type(getattr(error, "orig", None) or error).__name__
+            cause = getattr(error, "orig", None) or error
+            reason = type(cause).__name__
+            if isinstance(error, DBAPIError) and error.statement is None:
+                reason = str(cause).partition("\n")[0].strip() or reason
             raise self._refusal(f"the database {self.place} refuses: {reason}") from None
 
 
