@@ -221,12 +221,13 @@ def test_prices_are_exact() -> None:
     assert Decimal(int(event["price"])) == 1_000
 
 
-@pytest.mark.parametrize("column", ["price", "quantity"])
+@pytest.mark.parametrize("column", ["symbol", "price", "quantity"])
 def test_an_empty_cell_is_refused_in_a_trade_and_nothing_in_a_quote(column: str) -> None:
-    cells = {"kind": "trade", "floor": "XLON", "price": "72.5", "quantity": "100"} | {column: ""}
+    given = {"kind": "trade", "floor": "XLON", "symbol": "VOD", "price": "72.5", "quantity": "100"}
+    cells = given | {column: ""}
     header = ",".join(cells)
     line, named, rule = fault_of(RowFormat.CSV, f"{header}\n{','.join(cells.values())}\n")
     assert (line, named) == (2, column)
     assert "is empty in a trade" in rule
     quote = ",".join((cells | {"kind": "quote"}).values())
-    assert read(RowFormat.CSV, f"{header}\n{quote}\n".encode())[column].tolist() == [0]
+    assert read(RowFormat.CSV, f"{header}\n{quote}\n".encode())[column].tolist() == [b"" if column == "symbol" else 0]

@@ -193,7 +193,7 @@ class RowReader:
             raise RowFault(self.line, "", f"not CSV: {reason}") from reason
         if len(cells) != len(self._columns):
             raise RowFault(self.line, "", f"{len(cells)} cells under {len(self._columns)} columns")
-        row = {column: cell for column, cell in zip(self._columns, cells, strict=True) if column}
+        row = {column: cell or None for column, cell in zip(self._columns, cells, strict=True) if column}
         if self._time_column:
             _check_unit(self._time_column, row["time_ns"])
         return row

@@ -181,6 +181,7 @@ WRONG = [
     ("price", None, "is empty in a trade"),
     ("price", float("nan"), "is empty in a trade"),
     ("quantity", None, "is empty in a trade"),
+    ("symbol", None, "is empty in a trade: name what was traded"),
     ("floor", "London", "four capital letters"),
     ("symbol", "NINELETTERS", "1 to 8"),
     ("side", "bye", 'did you mean "buy"'),

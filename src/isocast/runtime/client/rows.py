@@ -279,8 +279,11 @@ _PARSERS: Mapping[str, _Parser] = {
 _SCALED = ("price", "quantity")
 _QUANTITY_MAX = (1 << 32) - 1
 _REQUIRED = ("kind", "floor")
-_NO_GAP = "is empty in a trade: give it a number, 0 if it is none"
-"""A gap in a table of trades would be trades for nothing, in everybody's sequence for ever."""
+_NO_GAP = {
+    "symbol": "is empty in a trade: name what was traded",
+    **dict.fromkeys(_SCALED, "is empty in a trade: give it a number, 0 if it is none"),
+}
+"""A gap in a table of trades would be trades of nothing, or for nothing, in everybody's sequence for ever."""
 
 
 def is_missing(value: object) -> bool:
@@ -319,8 +322,8 @@ def read_row(row: Mapping[str, object], resolve: Resolve | None = None) -> tuple
         if is_missing(value):
             if name in _REQUIRED:
                 raise BadFieldError(name, "must be given")
-            if name in row and name in _SCALED and found["kind"] == EventKind.TRADE:
-                raise BadFieldError(name, _NO_GAP)
+            if name in row and _is_gap(name, value) and found["kind"] == EventKind.TRADE:
+                raise BadFieldError(name, _NO_GAP[name])
             found[name] = "" if name == "symbol" else 0
         elif name == "reference":
             kind = int(str(found["kind"]))
@@ -334,6 +337,11 @@ def read_row(row: Mapping[str, object], resolve: Resolve | None = None) -> tuple
             found[name] = code or _parsed(name, value, _PARSERS[name])
             scale = scale_of(str(found[name])) if name == "symbol" else scale
     return tuple(found.values())
+
+
+def _is_gap(name: str, missing: object) -> bool:
+    """Whether a trade must not go without; a symbol may be an empty text, as batches of events without one give it."""
+    return name in _SCALED or (name == "symbol" and missing != "")
 
 
 def _is_long(value: object) -> bool:
@@ -433,15 +441,16 @@ def events_of(
 
 
 def _gaps(events: EventArray, columns: Mapping[str, tuple[object, _Column]]) -> Iterator[RowError]:
-    """The first trade whose price or quantity is empty in a column of that name."""
-    for name in _SCALED:
-        doubtful = np.flatnonzero((events["kind"] == EventKind.TRADE) & (events[name] == 0)).tolist()
+    """The first trade whose symbol, price or quantity is empty in a column of that name."""
+    for name, rule in _NO_GAP.items():
+        nothing = b"" if name == "symbol" else 0
+        doubtful = np.flatnonzero((events["kind"] == EventKind.TRADE) & (events[name] == nothing)).tolist()
         if doubtful and name in columns:
             written, column = columns[name]
             values = _listed(column, len(events))
-            row = next((row for row in doubtful if is_missing(values[row])), None)
+            row = next((row for row in doubtful if is_missing(values[row]) and _is_gap(name, values[row])), None)
             if row is not None:
-                yield RowError(row, str(written), _NO_GAP)
+                yield RowError(row, str(written), rule)
 
 
 def _ticks_for_units(columns: Mapping[str, tuple[object, _Column]]) -> Iterator[RowError]:
