@@ -309,4 +309,14 @@ def test_whoever_calls_hears_what_to_do(world: World, tmp_path: Path) -> None:
         assert isinstance(market, isocast.Connection)
         assert repr(market.publish(ROWS[:1])) == "<Published 1 event in 1 message at floor>"
         assert market.publish([]).events == 0
+        wrong: list[tuple[Any, str]] = [
+            ("VOD,BP", "as a list"),
+            (5, "symbols: 5 is no text"),
+            ([None], "None is no text"),
+        ]
+        for given, rule in wrong:
+            with pytest.raises(isocast.IsocastError, match=rule):
+                market.listen(given)
+        with pytest.raises(isocast.IsocastError, match="topics: 5 is no text"):
+            market.listen(topics=wrong[1][0])
         assert len(market.publish(ROWS, key="monday").labels) == len(market.publish(ROWS, key="monday").labels) == 1

@@ -76,8 +76,14 @@ class Published:
         return f"<Published {what} in {counted(self.messages, 'message')} at {self.source}>"
 
 
-def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    return (given,) if isinstance(given, str) else None if given is None else tuple(given)
+def _names(given: str | Iterable[str] | None, what: str) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+    for name in names:
+        if not isinstance(name, str):
+            raise IsocastError(f"{what}: {name!r} is no text; give one, or a list of them")
+    return names
 
 
 def connect_async(
@@ -303,7 +309,7 @@ class AsyncConnection:
         from isocast.runtime.client.listener import Listener  # noqa: PLC0415 - for those who listen
 
         self._insist_on_open()
-        names, subjects = self._symbols(symbols), _names(topics)
+        names, subjects = self._symbols(symbols), _names(topics, "topics")
         listener = Listener(
             self._market,
             customer or self._customer,
@@ -348,7 +354,7 @@ class AsyncConnection:
         customer: str | None = None,
     ) -> AsyncTape:
         """As `Connection.tape`; it is opened by `async with`."""
-        names, places = self._symbols(symbols), _names(floors)
+        names, places = self._symbols(symbols), _names(floors, "floors")
         listening = self.listen(names, start="beginning", latest=False, timeout_s=timeout_s, customer=customer)
         listening.listener.show_books()
         return AsyncTape(listening, names, places)
@@ -364,13 +370,15 @@ class AsyncConnection:
         return self._subscription
 
     def _symbols(self, given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-        """Symbols as they travel; IsocastError for a full name that is not known."""
-        called = _names(given)
+        """Symbols as they travel; IsocastError for a full name that is not known, and for several in one text."""
+        called = _names(given, "symbols")
         if called is None:
             return None
         found: list[str] = []
         for name in called:
             codes = self._names.symbols_of(name)
+            if not codes and "," in name:
+                raise IsocastError(f'symbols: "{name}" is one text: give several symbols as a list of texts')
             if not codes and len(name) > SYMBOL_BYTES:
                 rule = "is no symbol, and no instrument that is known here: instruments() asks the market for its own"
                 raise IsocastError(f"{name} {rule}")
