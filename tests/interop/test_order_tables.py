@@ -73,19 +73,21 @@ def by_duckdb(source: str) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_duckdb_reads_the_same_events_from_csv_and_parquet(seed: int, tmp_path: Path) -> None:
+def test_duckdb_reads_the_same_events_from_csv_parquet_and_its_own_zstd(seed: int, tmp_path: Path) -> None:
     from pyarrow import csv, parquet  # noqa: PLC0415
 
     mapping = TableMapping(
         **{name: getattr(MAPPING, name) for name in MAPPING.__slots__} | {"time_form": TimeForm.EPOCH_MS}
     )
-    plain, columns = tmp_path / "orders.csv", tmp_path / "orders.parquet"
+    plain, columns, packed = (tmp_path / f"orders.{ending}" for ending in ("csv", "parquet", "csv.zst"))
     plain.write_text(order_flow(seed, 800))
+    duckdb.sql(f"copy (from read_csv('{plain}', all_varchar = true)) to '{packed}' (header, compression zstd)")
+    assert packed.read_bytes().startswith(b"\x28\xb5\x2f\xfd")
     parquet.write_table(csv.read_csv(plain), columns)
     expected = by_duckdb(f"read_csv('{plain}', all_varchar = true)")
     assert {row[0] for row in expected} == {1, 3, 4, 5, 6}
     assert by_duckdb(f"'{columns}'") == expected
-    for path in (plain, columns):
+    for path in (plain, columns, packed):
         events = read(path, mapping)
         assert [tuple(map(int, row)) for row in events[FIELDS].tolist()] == expected
 
