@@ -19,6 +19,7 @@ from isocast.floor.events import (
     Replaced,
     Status,
 )
+from isocast.floor.machine import PARTS_MAX
 from isocast.floor.state import state_hash, state_lines
 
 pytestmark = pytest.mark.usefixtures("both_floors")
@@ -204,6 +205,17 @@ def test_all_or_nothing_counts_what_is_hidden_only_where_it_would_come_first() -
 @pytest.mark.parametrize("display, reason", [(3, Refusal.LOT), (-5, Refusal.FLAGS)])
 def test_a_part_is_of_whole_lots(display: int, reason: Refusal) -> None:
     assert refusals(Case(lot=5).token(order(1, BUY, 20, 1, display=display))) == {1: reason}
+
+
+def test_an_iceberg_has_a_bounded_number_of_parts() -> None:
+    """Each is a trade: a million of them in one event would hold up every site."""
+    case, most = Case(), 5 * PARTS_MAX
+    assert refusals(case.token(order(1, BUY, most + 1, 100, display=5), order(2, BUY, most, 100, display=5))) == {
+        1: Refusal.FLAGS
+    }
+    assert refusals(case.token(replace(2, most + 1))) == {2: Refusal.FLAGS}
+    assert refusals(case.token(replace(2, most))) == {}
+    assert len(trades(case.token(order(3, SELL, most, 100)))) == PARTS_MAX
 
 
 def test_an_iceberg_that_shows_all_is_a_plain_order() -> None:

@@ -55,10 +55,12 @@ from isocast.floor.rules.uniform_price import uniform_price
 from isocast.floor.set_hash import SetHash
 from isocast.terms.market import Side
 
-__all__ = ["TOTAL_MAX", "Floor", "SymbolState"]
+__all__ = ["PARTS_MAX", "TOTAL_MAX", "Floor", "SymbolState"]
 
 TOTAL_MAX: Final = (1 << 63) - 1
 """Of an order: what a record has room for."""
+PARTS_MAX: Final = 10_000
+"""Of an iceberg: each is a trade, and two icebergs that met would otherwise keep every site at work for minutes."""
 _SIDES = (Side.BUY, Side.SELL)
 _STALE_MAX = 64
 """Triggers of stops that have gone may be as many as those that wait, and so many: then they are sorted out."""
@@ -647,6 +649,8 @@ class Floor:
         tick, lot = state.terms.tick, state.terms.lot
         if trigger is not None and order.trigger is None:
             return Refusal.FLAGS  # It is no stop, or no longer one.
+        if _has_many_parts(order.display, total):
+            return Refusal.FLAGS
         if not state.phase.takes_orders:
             return Refusal.WRONG_PHASE
         if not 0 < total <= TOTAL_MAX or total % lot:
@@ -928,7 +932,14 @@ def _flags_agree(order: Order) -> bool:
         return False
     if order.at is not None and (order.until is not None or order.is_post_only or order.is_stop or order.display):
         return False
-    return not order.display or not (is_bounded or order.is_offer or order.display < 0)
+    if not order.display:
+        return True
+    return not (is_bounded or order.is_offer or order.display < 0 or _has_many_parts(order.display, order.quantity))
+
+
+def _has_many_parts(display: int, total: int) -> bool:
+    """Whether an iceberg shows too little of itself at a time; 0 is no iceberg."""
+    return 0 < display * PARTS_MAX < total
 
 
 def _fits_phase(order: Order, state: SymbolState) -> bool:

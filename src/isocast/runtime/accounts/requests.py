@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from isocast.floor.codec import DIGEST_BYTES, NONCE_BYTES, SYMBOL_MAX
 from isocast.floor.events import AuctionKind, Crossing, Lot, Order, Refusal
+from isocast.floor.machine import PARTS_MAX
 from isocast.orders.accounts import AMOUNT_MAX
 from isocast.orders.desk import (
     CLIENT_ID_MAX,
@@ -167,6 +168,8 @@ def _malformed_order(request: NewOrder) -> str | None:
         return "until: goes with the lifetime gtd, and with no other"
     if not 0 <= (request.until or 0) < AMOUNT_MAX or not 0 <= request.display < AMOUNT_MAX:
         return "until, display: from 0 to below 2^62"
+    if 0 < request.display * PARTS_MAX < request.quantity:
+        return f"display: an iceberg has at most {PARTS_MAX:,} parts, so show more at a time"
     if not 0 <= request.owner < _OWNERS:
         return f"owner: from 0 to below {_OWNERS:,}"
     return _malformed_price(request.price, "price") or _malformed_price(request.trigger, "trigger")

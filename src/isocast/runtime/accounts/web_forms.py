@@ -171,7 +171,7 @@ ORDER: Fields = {
     "lifetime": Field(_choice(Lifetime), Lifetime.DAY, "How long it lives; ioc and fok trade at once or not at all."),
     "until": Field(_INSTANT, None, "With lifetime gtd."),
     "post_only": Field(FLAG, default=False, says="Refuse it rather than trade at once."),
-    "display": Field(_number(0, QUANTITY_MAX), 0, "An iceberg shows so much at a time; 0: all."),
+    "display": Field(_number(0, QUANTITY_MAX), 0, "An iceberg shows so much at a time, 10,000 times at most; 0: all."),
     "open_offer": Field(FLAG, default=False, says="Open to all exchanges, in no book."),
     "owner": Field(_number(0, 2**32 - 1), 0, "A broker's customer, who never trades with himself; 0: none."),
 }
